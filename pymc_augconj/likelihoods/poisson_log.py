@@ -71,6 +71,8 @@ _LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
 
 
 def _log_constant(y: Array, c: Array) -> Array:
+    if not isinstance(y, np.ndarray):
+        return xlogy(y, c) - gammaln(y + 1.0)  # registers of a tape, which have no values yet
     small = y.size and y.max() < _LOG_FACTORIALS.size
     log_factorial = _LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0)
     return xlogy(y, c) - log_factorial if np.size(c) > 1 or c != 1.0 else -log_factorial

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,9 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
 from .rounding import EPS
-from .state_space_kernels import Passes, passes, transitions
+
+if TYPE_CHECKING:
+    from .state_space_kernels import Passes
 
 __all__ = [
     "MarkovFactor",
@@ -124,7 +126,15 @@ def stationary_cov(orders: Sequence[int], variances: Array) -> Array:
 
 def transitions_of(inputs: MarkovInputs, array: Array) -> tuple[Array, Array]:
     """Return A and the process noise of every gap; ``array`` is as of a :class:`MarkovFactor`."""
+    from .state_space_kernels import transitions  # which imports Numba
+
     return transitions(inputs.orders, array[:-1:2].copy(), array[1::2].copy(), inputs.gaps)
+
+
+def _passes(dimension: int) -> Passes:
+    from .state_space_kernels import passes  # which imports Numba
+
+    return passes(dimension)
 
 
 def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> Array:
@@ -132,7 +142,7 @@ def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> 
 
     By the entries hᵀAᵢ … Aⱼ₊₁P h of K on both sides of its diagonal, without a factor.
     """
-    P, kernels = stationary_cov(inputs.orders.tolist(), array[:-1:2]), passes(inputs.dimension)
+    P, kernels = stationary_cov(inputs.orders.tolist(), array[:-1:2]), _passes(inputs.dimension)
     gain = np.tile(P @ inputs.h, (inputs.size, 1))
     rows = np.atleast_2d(x).reshape(-1, inputs.size)
     lower = np.array(inputs.ordered(rows), dtype=float, order="C")
@@ -209,7 +219,7 @@ class MarkovFactor:
     @property
     def _kernels(self) -> Passes:
         # Not kept, as compiled functions are not pickled.
-        return passes(self.inputs.dimension)
+        return _passes(self.inputs.dimension)
 
     @cached_property
     def roots(self) -> Array:

@@ -72,7 +72,9 @@ class Case:
         params = {k: v[:, None] if v.ndim else v for k, v in site.params(self.start).items()}
         with np.errstate(all="ignore"):
             y = site.y(self.start)[:, None]
-            log_density = site.likelihood.log_density(y, self.predictors()[None], params)
+            log_density = site.likelihood.log_density(
+                y, self.predictors().reshape(*site.shape, -1), params
+            )
         mass = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass *= stats.norm.pdf(self.grid, MEAN, STD)
         cumulative = np.cumsum(0.5 * (mass[:, 1:] + mass[:, :-1]), axis=1)
@@ -345,5 +347,7 @@ def test_sites_of_eight_predictors_take_few_nodes():
 
 
 def test_a_fit_refuses_eight_predictors():
-    with pytest.raises(pac.AugmentationError, match=r"NormalMixture: expected at most 4.*found 8"):
+    with pytest.raises(
+        pac.AugmentationError, match=r"mixture of Normal: expected at most 4.*found 8"
+    ):
         pac.fit("vgp", model=mixture_of_eight(), hyper="fixed", progressbar=False)

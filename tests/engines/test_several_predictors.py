@@ -328,8 +328,10 @@ def coupled_sites(seed: int = 3, *, signed: bool = False):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-# No latent here is known by its precision, or has copies.
-@pytest.mark.parametrize("name", sorted(SOLVERS.keys() - {"copies", "precision", "independent"}))
+# No latent here is known by its precision, has copies, or is a Markov process.
+@pytest.mark.parametrize(
+    "name", sorted(SOLVERS.keys() - {"copies", "precision", "independent", "filter"})
+)
 @pytest.mark.parametrize(
     "build", [model_apart, lambda: shared(HeteroscedasticLog(), Y, K_F, OFFSET)]
 )

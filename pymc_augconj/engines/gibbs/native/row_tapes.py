@@ -14,7 +14,6 @@ import numpy as np
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.python_mode.registers import NoTapeError, Registers
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["RowTape", "RowTapes", "join", "read_row_tape"]
@@ -126,6 +125,8 @@ def _in_parts(own: TapeBuilder, inputs: Sequence[int]) -> tuple[Index, tuple[int
 
 def _check(found: RowTape, data: SiteData, values: Mapping[str, Array]) -> None:
     """Compare the tape with the formula, which may have done what leaves no trace in it."""
+    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
+
     n = data.y.size
     file = np.repeat(found.start[:, None], n, axis=1)
     file[1] = data.y
