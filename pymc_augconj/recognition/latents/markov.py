@@ -36,6 +36,7 @@ from pymc_augconj.linalg.state_space import (
     product_with_cov,
     transitions_of,
 )
+from pymc_augconj.recognition.graph.constants import constant_number
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.typing import Array
@@ -171,6 +172,8 @@ def _read(K: Variable, factors: list[Variable], reading: _Reading) -> bool:
     matrices = [v for v in node.inputs if not _is_scalar(v)]
     if kind is Mul and len(matrices) == 1:
         own = [v for v in node.inputs if _is_scalar(v)]
+        if any((constant_number(v) or 0.0) < 0.0 for v in own):
+            return False  # no covariance by itself, though the sum may be one
         reading.scalars += own
         return _read(matrices[0], [*factors, *own], reading)
     if isinstance(node.op, Eye) or _is_white_noise(node):

@@ -112,6 +112,7 @@ def test_read_processes_have_the_values_of_the_model(name):
         lambda ls, eta: eta**2 * cov.ExpQuad(1, ls=ls),
         lambda ls, eta: cov.Matern32(1, ls=ls) * cov.Matern12(1, ls=eta),
         lambda ls, eta: cov.RatQuad(1, alpha=eta, ls=ls),
+        lambda ls, eta: 2.0 * cov.Matern32(1, ls=ls) + (-0.2) * cov.Matern32(1, ls=ls),
         lambda ls, eta: cov.Matern32(1, ls=ls) + cov.Cosine(1, ls=eta),
         lambda ls, eta: cov.Gibbs(1, lambda x: 1.0 + 0.1 * x**2),
         lambda ls, eta: cov.WarpedInput(
