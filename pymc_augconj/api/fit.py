@@ -177,21 +177,9 @@ def fit(
     ...     vi = pac.fit(method="cavi")
     >>> vi.log_evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
-    if method not in ENGINES:
-        raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
-    engine, earlier = ENGINES[method], start if isinstance(start, Approximation) else None
-    if earlier and options.get("inducing") is None and engine.takes("inducing"):
-        options["inducing"] = earlier.inducing or None
-    if method == "nested" and hyper == "ml":
-        raise AugmentationError(
-            "hyper: expected 'map', with the prior that hyperparameters are integrated over, or "
-            "'fixed' with method='nested', got 'ml'; use method='ep'"
-        )
-    if hyper not in _HYPER:
-        raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
-    COMMON["max_iter"].check("max_iter", max_iter)
-    COMMON["tol"].check("tol", tol)
-    chosen = given_options(method, options)
+    earlier = start if isinstance(start, Approximation) else None
+    chosen = _checked(method, hyper, max_iter, tol, options, earlier)
+    engine = ENGINES[method]
     sparse = engine.minibatches or InducingOptions.of(chosen).inducing is not None
     _check_chunked(method, data, client, sparse=sparse)
     written = modelcontext(model)
@@ -251,6 +239,31 @@ def fit(
     for sentence in _warnings(outcome):
         warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
     return result
+
+
+def _checked(
+    method: str,
+    hyper: str,
+    max_iter: int,
+    tol: float,
+    options: dict[str, Any],
+    earlier: Approximation | None,
+) -> Options:
+    """Return the options, with inducing points of an earlier fit by default; refuse wrong ones."""
+    if method not in ENGINES:
+        raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
+    if earlier and options.get("inducing") is None and ENGINES[method].takes("inducing"):
+        options["inducing"] = earlier.inducing or None
+    if method == "nested" and hyper == "ml":
+        raise AugmentationError(
+            "hyper: expected 'map', with the prior that hyperparameters are integrated over, or "
+            "'fixed' with method='nested', got 'ml'; use method='ep'"
+        )
+    if hyper not in _HYPER:
+        raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
+    COMMON["max_iter"].check("max_iter", max_iter)
+    COMMON["tol"].check("tol", tol)
+    return given_options(method, options)
 
 
 def _warnings(outcome: FitOutcome) -> list[str]:
