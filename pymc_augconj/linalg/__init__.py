@@ -1,14 +1,5 @@
 """Linear algebra in place, on Fortran-ordered arrays.
 
-``dense``              symmetric and triangular matrices: products, Cholesky, solutions
-``factors``            Cholesky factors of banded and sparse matrices, with borders and updates
-``linear_map``         the linear map A from latents to predictors
-``rounding``           estimates of the rounding error of a log determinant
-``sparse``             patterns of symmetric matrices, and their orders of elimination
-``sparse_kernels``     loops of ``sparse`` and ``factors``
-``unlocked``           triangular products and solves that let other threads run
-=====================  =======================================================================
-=======
 =======================  =======================================================================
 ``dense``                symmetric and triangular matrices: products, Cholesky, solutions
 ``factors``              Cholesky factors of banded and sparse matrices, with borders and updates

@@ -83,14 +83,19 @@ def gaussian_expectation(
         change = np.abs(updated - moments[:, active]).max(axis=0)
         moments[:, active] = updated
         if level > 0:
-            scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
-            with np.errstate(invalid="ignore"):
-                # NaN counts as converged, as halving the step does not change it.
-                active = active[change > rtol * scale]
+            active = _unconverged(active, change, updated, centre, rtol)
         if active.size == 0:
             break
         step *= 0.5
     return centre + moments[0], moments[1] / std, 0.5 * moments[2] / std**2
+
+
+def _unconverged(active: Index, change: Array, updated: Array, centre: Array, rtol: float) -> Index:
+    """Return those whose moments have changed by more than the tolerance."""
+    scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
+    with np.errstate(invalid="ignore"):
+        # NaN counts as converged, as halving the step does not change it.
+        return active[change > rtol * scale]
 
 
 def _new_nodes(step: float, level: int) -> Array:
@@ -181,10 +186,7 @@ def gaussian_cubature(
         change = np.abs(updated - moments[:, active]).max(axis=0)
         moments[:, active] = updated
         if level > 0:
-            scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
-            with np.errstate(invalid="ignore"):
-                # NaN counts as converged, as halving the step does not change it.
-                active = active[change > rtol * scale]
+            active = _unconverged(active, change, updated, centre, rtol)
         level, step = level + 1, 0.5 * step
     inverse = np.linalg.inv(root)
     d_mean = np.einsum("nqp,qn->pn", inverse, moments[1 : 1 + P])

@@ -101,7 +101,7 @@ class GibbsSampler:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What steps leave behind besides the caches that the first one fills."""
+        """Values that steps leave behind, besides the caches that the first one fills."""
         parts = [own for part in self.parts for own in (part, *part.factors)]
         return {
             "parts": [(own.solver.state, own.factorizes) for own in parts],
