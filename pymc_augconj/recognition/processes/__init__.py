@@ -4,7 +4,7 @@
 ``covariance_graph``  any covariance function, through its graph
 ``foreign``           processes of another model
 ``input_data``        the ``pm.Data`` that variables depend on
-``linear_time``         the PyMC model in which Markov processes take linear time
+``linear_time``       the PyMC model in which Markov processes take linear time
 ``minibatch``         from a model of ``pm.Minibatch`` data to one of all data
 ``other_rows``        a model with other rows of its data
 ``process``           a ``pm.gp.Latent`` for the sparse engines
