@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from scipy.special import expit
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from tests.recognition.conftest import assert_log_density_is_that_of_pymc
 
 RNG = np.random.default_rng(20_261_125)
 N = 12
@@ -95,15 +95,7 @@ def test_log_density_is_that_of_pymc(build):
     step = pac.AugmentedGibbs(model=model, sites="augmented")
     (site,) = (s for s in step.recognition.model.sites if s.likelihood.name.startswith("mixture"))
     assert site.likelihood.n_predictors == MODELS[build]
-    start, whole = step.recognition.start, WholeDensity(model)
-    rng = np.random.default_rng(3)
-    for _ in range(3):
-        point = {name: np.asarray(v + rng.normal(size=v.shape)) for name, v in start.items()}
-        sampler = step.make_sampler(point)
-        ours = sampler.log_density(point)
-        whole.check(point, ours, sampler, "at a point")
-        with pytest.raises(pac.RecognitionError, match="log density that PyMC gives"):
-            whole.check(point, ours + 1e-3, sampler, "at a point")
+    assert_log_density_is_that_of_pymc(step, model)
 
 
 def test_weights_that_latents_move_are_read_by_their_density():

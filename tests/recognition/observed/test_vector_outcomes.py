@@ -9,8 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.observed.vector_outcomes import without_vectors
+from tests.recognition.conftest import assert_log_density_is_that_of_pymc
 
 RNG = np.random.default_rng(20_261_124)
 N = 20
@@ -116,15 +116,7 @@ def test_log_density_is_that_of_pymc(case):
     lgm = step.recognition.model
     assert lgm.latent_size == n_latents
     assert not step.held
-    start, whole = step.recognition.start, WholeDensity(model)
-    rng = np.random.default_rng(3)
-    for _ in range(3):
-        point = {name: np.asarray(v + rng.normal(size=v.shape)) for name, v in start.items()}
-        sampler = step.make_sampler(point)
-        ours = sampler.log_density(point)
-        whole.check(point, ours, sampler, "at a point")
-        with pytest.raises(pac.RecognitionError, match="log density that PyMC gives"):
-            whole.check(point, ours + 1e-3, sampler, "at a point")
+    assert_log_density_is_that_of_pymc(step, model)
 
 
 def test_only_the_outcome_changes():
