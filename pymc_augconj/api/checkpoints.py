@@ -81,7 +81,7 @@ class Checkpoints:
         if self._chain is not None and self._made <= self._chain.steps:
             if self._known is None:
                 _, (stats,) = step._step(point)
-                self._known = step.restore(self._chain.state), stats | {"warning": None}
+                self._known = step.restore(self._chain.state), {**stats, "warning": None}
                 self._last = time.monotonic()
             point, stats = self._known
             return point, [stats]
@@ -92,6 +92,6 @@ class Checkpoints:
             state = step.save(point)
             if state is not None:
                 checkpoint = Checkpoint(self._made, self._warnings, state)
-                stats = stats | {CHECKPOINT: pickle.dumps(checkpoint, protocol=-1)}
+                stats = {**stats, CHECKPOINT: pickle.dumps(checkpoint, protocol=-1)}
                 self._last = time.monotonic()
         return point, [stats]

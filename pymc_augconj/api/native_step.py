@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
+from pymc.stats.convergence import SamplerWarning
 
 from pymc_augconj.engines.gibbs.native.loop import Drawn, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo
@@ -56,13 +57,13 @@ class NativeGibbs(AugmentedGibbs):
         """Prepare for one chain."""
         super().setup_chain(rng, tune, draws)
         self._n_tune, self._size = tune, _FIRST
-        self._queue: Iterator[tuple[Point, list[dict[str, Any]]]] = iter(())
+        self._queue: Iterator[tuple[Point, list[Any]]] = iter(())
         # The log evidence at the point, where Python has made it.
         self._evidence: float | None = None
 
     def save(self, point: Point) -> dict[str, Any] | None:
         """Return all that the next steps depend on; None within a block."""
-        if isinstance(point, Drawn) and point.row + 1 < len(point.block.outputs):
+        if isinstance(point, Drawn) and point.row + 1 < point.block.steps:
             return None
         saved = super().save(point)
         assert saved is not None
@@ -109,7 +110,7 @@ class NativeGibbs(AugmentedGibbs):
 
     def _made(
         self, loop: NativeLoop, point: Point, steps: int
-    ) -> Iterator[tuple[Point, list[dict[str, Any]]]]:
+    ) -> Iterator[tuple[Point, list[Any]]]:
         """Make a block, and return its points and statistics."""
         sampler, updates, begin = self._sampler, self._updates, time.perf_counter()
         assert sampler is not None  # after the first step
@@ -117,34 +118,38 @@ class NativeGibbs(AugmentedGibbs):
         if expected is not None:
             loop.check_evidence(sampler, point, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune)
-        made = len(block.outputs)
+        made = block.steps
         seconds = max(time.perf_counter() - begin, 1e-6)
         most = _LARGEST // max(block.outputs.shape[1], 1)
         self._size = max(1, min(int(max(made, 1) * _SECONDS / seconds), most))
-        points = list(block.points(point))
+        points = list(block.points())
         if expected is not None and points:
             loop.check_density(sampler, points[-1], block.log_density[-1])
-        warning = None
+        warnings: list[SamplerWarning | None] = [None] * made
         if made and not self.tune:
             last = made == self._remaining
-            warning = self._refusals.count(GibbsInfo(), last=last, steps=made)
-        columns = {
-            "log_evidence": block.log_evidence.tolist(),
-            "evaluations": block.evaluations.astype(int).tolist(),
-            "model_logp": block.log_density.tolist(),
-            "warning": [*[None] * (made - 1), warning][:made],
-        }
+            warnings[0] = self._refusals.count(GibbsInfo(), last=last, steps=made)
+        block.statistics.update(
+            {
+                "tune": [self.tune] * made,
+                "log_evidence": block.log_evidence,
+                "evaluations": block.evaluations.astype(int),
+                "jitter": np.zeros(made),
+                "model_logp": block.log_density,
+                "refusals": np.zeros(made, int),
+                "warning": warnings,
+            }
+        )
         if self._sites is not None:
             trials = block.trials / np.maximum(block.slices, 1.0)
             for new, each in zip(points if self.tune else (), trials.tolist(), strict=False):
                 self._sites.learn(new, each)
-            columns["elliptical_trials"] = trials.tolist()
-            columns["residual_std"] = sampler.residual_std(block.residual).tolist()
-            if made and columns["warning"][0] is None:
-                columns["warning"][0] = self._warn(self._sites.trials)
-        same = {"tune": self.tune, "jitter": 0.0, "refusals": 0}
-        for new, *values in zip(points, *columns.values(), strict=True):
-            yield new, [same | dict(zip(columns, values, strict=True))]
+            block.statistics["elliptical_trials"] = trials
+            block.statistics["residual_std"] = sampler.residual_std(block.residual)
+            if made and warnings[0] is None:
+                warnings[0] = self._warn(self._sites.trials)
+        for row, new in enumerate(points):
+            yield new, [Drawn(block, block.statistics, row)]
 
 
 class Recorder(PyMCTrace):
@@ -187,17 +192,19 @@ class Recorder(PyMCTrace):
         self._stats: list[Mapping[str, np.ndarray]] | None = None
         super().setup(draws, chain, sampler_vars)
 
-    def record(self, point: Point, sampler_stats: Any = None, *, in_warmup: bool) -> None:
-        """Record a step; of a block what was recorded by it, with the first of its points."""
-        recorded = point.block.recorded() if isinstance(point, Drawn) and not point.row else None
-        if not isinstance(point, Drawn) or point.block.layout.recorded is None:
+    def record(self, point: Any, sampler_stats: Any = None, *, in_warmup: bool) -> None:
+        """Record a step; with the first of a block all others of it."""
+        block = point.block if isinstance(point, Drawn) else None
+        if block is None or block.recorded is None:
             super().record(point, sampler_stats, in_warmup=in_warmup)
             return
-        for name, values in zip(self.varnames, recorded or (), strict=False):
-            self.samples[name][self.draw_idx : self.draw_idx + len(values)] = values
-        for arrays, stats in zip(self._stats or (), sampler_stats, strict=True):
-            for key, value in stats.items():
-                arrays[key][self.draw_idx] = value
+        if point.row == 0:
+            own = slice(self.draw_idx, self.draw_idx + block.steps)
+            for name, values in zip(self.varnames, block.recorded, strict=False):
+                self.samples[name][own] = values
+            for arrays in self._stats or ():
+                for key, values in block.statistics.items():
+                    arrays[key][own] = values
         self.draw_idx += 1
 
 

@@ -200,7 +200,6 @@ class StoreRecorder(Recorder):
         self.draws, self._all[chain] = draws, self
         self._skipped = self._made.get(chain, 0)
         self.written = max(self._skipped - self._tune, 0)
-        self._block: tuple[Any, list[Array] | None] = None, None
 
     @property
     def where(self) -> str:
@@ -254,11 +253,7 @@ class StoreRecorder(Recorder):
 
     def _values_at(self, point: Any) -> Sequence[Array]:
         values: Callable[..., Sequence[Array]] = self.fn
-        if not isinstance(point, Drawn):
-            return values(*point.values())
-        if self._block[0] is not point.block:
-            self._block = point.block, point.block.recorded()
-        recorded = self._block[1]
+        recorded = point.block.recorded if isinstance(point, Drawn) else None
         return values(*point.values()) if recorded is None else [v[point.row] for v in recorded]
 
 

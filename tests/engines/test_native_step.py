@@ -254,7 +254,7 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
     step, loop, point = both(build, hyper_sampler=hyper_sampler)
     ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
     block = loop.run(ours, step._sampler, point, step._updates, STEPS, tune=False)
-    every = zip(block.points(point), python_steps(step, theirs, point), strict=True)
+    every = zip(block.points(), python_steps(step, theirs, point), strict=True)
     moved = []
     for row, (found, (expected, info)) in enumerate(every):
         assert list(found) == list(expected)
@@ -315,7 +315,7 @@ def test_blocks_do_not_change_the_draws():
         for steps in (1, 7, 12, 20):
             block = loop.run(rng, step._sampler, point, updates, steps, tune=False)
             rows.append(block.outputs)
-            *_, point = block.points(point)
+            *_, point = block.points()
         np.testing.assert_array_equal(np.concatenate(rows), whole)
 
 
@@ -326,7 +326,7 @@ def test_steps_without_digits_are_left_to_python():
     def run(digits):
         loop._problem, rng = p._replace(digits=digits), np.random.default_rng(3)
         block = loop.run(rng, step._sampler, point, updates, STEPS, tune=False)
-        return block.outputs, list(block.points(point)), rng
+        return block.outputs, list(block.points()), rng
 
     whole, _, _ = run(p.digits)
     assert len(whole) == STEPS
@@ -350,7 +350,7 @@ def test_a_wrong_loop_is_found():
     ((after, info),) = python_steps(step, rng, point, 1)
     loop.check_evidence(step._sampler, after, info.log_evidence)
     block = loop.run(rng, step._sampler, after, updates, 5, tune=False)
-    *_, last = block.points(point)
+    *_, last = block.points()
     loop.check_density(step._sampler, last, block.log_density[-1])
     loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
@@ -426,7 +426,7 @@ def native(joint_distribution):
             block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.
             assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0
-            return [point, *block.points(point)][-1]
+            return [point, *block.points()][-1]
 
     return Native
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape
 from pymc_augconj.typing import Array
 
-from .problem import Layout, make_problem
+from .problem import make_problem
 
 __all__ = ["Block", "Drawn", "NativeLoop", "Update"]
 
@@ -41,51 +41,62 @@ class Update(Protocol):
     def schedule(self) -> tuple[int, int]: ...
 
 
-class Drawn(dict[str, Array]):
-    """A point that was drawn in a block, with the block and its row of it."""
+class Drawn(Mapping[str, Any]):
+    """A row of columns by name, read when it is asked for: a point, or a step's statistics."""
 
-    __slots__ = ("block", "row")
+    __slots__ = ("block", "columns", "row")
 
-    block: Block
-    row: int
+    def __init__(self, block: Block, columns: Mapping[str, Any], row: int) -> None:
+        self.block, self.columns, self.row = block, columns, row
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name][self.row]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Some steps.
 
     Attributes
     ----------
-    layout : Layout
-    outputs : ndarray, shape (count, n)
-        What was recorded, a row for each step.
-    log_density, log_evidence, evaluations : ndarray, shape (count,)
-    slices, trials, residual : ndarray, shape (count,)
+    outputs : ndarray, shape (steps, n)
+        All that is recorded, a row for each step; the arrays below are columns of it.
+    entries : mapping
+        Arrays of shape (steps, …) for every entry of the point.
+    recorded : list of ndarray, optional
+        The further values of all steps; None where they have no tape.
+    log_density, log_evidence, evaluations : ndarray, shape (steps,)
+    slices, trials, residual : ndarray, shape (steps,)
         Elliptical slices, evaluations that these took, and r, where sites are held.
+    statistics : dict
+        A sequence of length ``steps`` for every statistic, written by :class:`.NativeGibbs`.
     """
 
-    layout: Layout
     outputs: Array
+    entries: Mapping[str, Array]
+    recorded: list[Array] | None
     log_density: Array
     log_evidence: Array
     evaluations: Array
     slices: Array
     trials: Array
     residual: Array
+    statistics: dict[str, Any] = field(default_factory=dict)
 
-    def points(self, names: Iterable[str]) -> Iterator[Drawn]:
-        """Yield every point, its entries in the order of ``names``."""
-        columns = [(name, *self.layout.entries[name]) for name in names]
-        for row, values in enumerate(self.outputs):
-            point = Drawn((name, values[own].reshape(shape)) for name, own, shape in columns)
-            point.block, point.row = self, row
-            yield point
+    @property
+    def steps(self) -> int:
+        """Their number."""
+        return len(self.outputs)
 
-    def recorded(self) -> list[Array] | None:
-        """Return the further values of all steps; None where they have no tape."""
-        if self.layout.recorded is None:
-            return None
-        return [self.outputs[:, own].reshape(-1, *shape) for own, shape in self.layout.recorded]
+    def points(self) -> Iterator[Drawn]:
+        """Yield the points after each step."""
+        return (Drawn(self, self.entries, row) for row in range(self.steps))
 
 
 class NativeLoop:
@@ -126,10 +137,9 @@ class NativeLoop:
 
     def restored(self, point: Point, v: Array) -> Drawn:
         """Return a point to go on from as if it had been drawn last, with ``v``."""
-        self._v, self._block = v, Block(self.layout, np.empty((0, 0)), *np.empty((6, 0)))
-        drawn = Drawn(point)
-        drawn.block, drawn.row = self._block, 0
-        return drawn
+        entries = {name: value[None] for name, value in point.items()}
+        self._v, self._block = v, Block(np.empty((1, 0)), entries, None, *np.empty((6, 1)))
+        return next(self._block.points())
 
     def run(
         self,
@@ -156,10 +166,10 @@ class NativeLoop:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
         given, v = rng.bit_generator.state, self._v
         block = self._made(rng, sampler, point, updates, steps, tune)
-        if len(block.outputs) < steps:
+        if block.steps < steps:
             # The step that was begun is undone.
             rng.bit_generator.state, self._v = given, v
-            block = self._made(rng, sampler, point, updates, len(block.outputs), tune)
+            block = self._made(rng, sampler, point, updates, block.steps, tune)
         self._block = block
         return block
 
@@ -211,7 +221,14 @@ class NativeLoop:
             for move, own in learned.items() if tune else ():
                 state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
                 updates[move].state |= state
-        return Block(self.layout, outputs[:done], *stats[:, :done])
+
+        def column(own: slice, shape: tuple[int, ...]) -> Array:
+            return outputs[:done, own].reshape(done, *shape)
+
+        layout = self.layout
+        entries = {name: column(*layout.entries[name]) for name in point}
+        further = None if layout.recorded is None else [column(*one) for one in layout.recorded]
+        return Block(outputs[:done], entries, further, *stats[:, :done])
 
     def _flat(self, point: Point, move: str) -> Array:
         layout = self.layout
