@@ -103,15 +103,10 @@ class Site:
 
 
 class EntryDensities(Protocol):
-    """Log densities of the entries of a vector that are independent given everything else.
+    """Log densities of the entries of a vector that are independent given everything else."""
 
-    Attributes
-    ----------
-    exchanges : mapping
-        Scalars in the point that may grow by what all entries lose: then nothing changes but the
-        log prior of both, which is the value.
-    """
-
+    #: Scalars in the point that may grow by what all entries lose: then only the log prior of both,
+    #: which is the value, changes.
     exchanges: Mapping[str, PointMap[Array]]
 
     def __call__(self, point: Point) -> Array:
@@ -119,12 +114,7 @@ class EntryDensities(Protocol):
         ...
 
     def check(self, old: Point, new: Point, moved: Mask) -> None:
-        """Raise if entries are dependent, of which those ``moved`` are taken from ``new``.
-
-        Raises
-        ------
-        RecognitionError
-        """
+        """Raise if entries are dependent, of which those ``moved`` are taken from ``new``."""
         ...
 
 

@@ -57,13 +57,7 @@ class Chains:
         self._steps_left = 0
 
     def begin(self, steps: int) -> None:
-        """Begin a chain in this process, unless the one before was interrupted.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            Which PyMC takes as the end of this chain.
-        """
+        """Begin a chain in this process, unless the one before was interrupted."""
         if self._steps_left > 0:
             raise KeyboardInterrupt
         self._steps_left = steps
@@ -76,13 +70,7 @@ class Chains:
         self._steps_left -= 1
 
     def run(self, sample: Callable[..., Any], draws: int, **options: Any) -> Any:
-        """Return what ``pm.sample`` returns, of interrupted chains with every draw.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            If it was interrupted before there was a draw.
-        """
+        """Return what ``pm.sample`` returns, of interrupted chains with every draw."""
         try:
             found = sample(draws, callback=self, **options)
         except ValueError as error:

@@ -103,25 +103,15 @@ class _NewValues:
 
     Its K outputs, which are independent and identically distributed a priori, are one after the
     other.
-
-    Attributes
-    ----------
-    theta : dict
-        Hyperparameters as the model has them.
-    functions : dict
-        Means and covariances, see :func:`.kernel_functions`.
-    mean, var : ndarray, shape (KP,)
-    cross : ndarray, shape (KP, R)
-        Covariance with the merged old predictors.
-    rows : dict
-        By the index of a block, (KP, size): what the mean has of its innovation.
     """
 
     theta: dict[str, np.ndarray]
     functions: dict[str, PointFunction]
     mean: Array
     var: Array
+    # Covariance with the merged old predictors, (KP, R).
     cross: Array
+    # By the index of a block, (KP, size): coefficients of its innovation in the mean.
     rows: dict[int, Array]
 
     @classmethod

@@ -9,8 +9,7 @@ import numpy as np
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
-from pymc_augconj.engines.sparse.expected import ExpectedDensity
-from pymc_augconj.engines.sparse.weights import WithResidual
+from pymc_augconj.engines.sparse.weights import ExpectedDensity, WithResidual
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function

@@ -12,9 +12,14 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.engines.base import FirstWeights, SparseProblem
 from pymc_augconj.engines.options import InducingOptions, Options, SVIOptions
 from pymc_augconj.engines.sparse.chunks import ChunkedData
-from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity, residual_name
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
-from pymc_augconj.engines.sparse.weights import WithResidual, weights_model
+from pymc_augconj.engines.sparse.weights import (
+    SMALLEST_VAR,
+    ExpectedDensity,
+    WithResidual,
+    residual_name,
+    weights_model,
+)
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.quadrature.nodes import normal_nodes
@@ -106,19 +111,11 @@ def sparsify(
 
 @dataclass(frozen=True)
 class Sparsified:
-    """A model through inducing points, for PyMC and for the Gibbs sampler.
-
-    Attributes
-    ----------
-    model : pymc.Model
-    recognition : Recognition
-        The same as arrays.
-    inexact : tuple of str
-        Observed variables whose expected log density the PyMC model does not have exactly.
-    """
+    """A model through inducing points, for PyMC and for the Gibbs sampler."""
 
     model: Model
     recognition: Recognition
+    # Observed variables whose expected log density the PyMC model does not have exactly.
     inexact: tuple[str, ...]
 
 

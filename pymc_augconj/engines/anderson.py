@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-from .base import SiteEvaluation
+from .base import Evaluation
 
 __all__ = ["Anderson", "extrapolate"]
 
@@ -44,7 +44,7 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
-def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Array] | None:
+def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
     """Return extrapolated sites, or None."""
     # In units of q: the effect of changing one site on its marginal.
     std = np.sqrt(current.var)

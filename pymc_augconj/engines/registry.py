@@ -136,15 +136,7 @@ def minibatch_engines() -> tuple[str, ...]:
 
 
 def given_options(method: str, options: Mapping[str, Any]) -> Options:
-    """Return an engine's options, those that are None by default.
-
-    Raises
-    ------
-    AugmentationError
-        If one of them is another engine's, or out of range.
-    TypeError
-        If no engine has an option of that name.
-    """
+    """Return an engine's options, those that are None by default."""
     given = {}
     for name, value in options.items():
         engines = [engine for engine, record in ENGINES.items() if record.takes(name)]

@@ -30,13 +30,7 @@ Sampled = tuple[np.ndarray, np.ndarray]
 
 
 def needed_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Sampled]:
-    """Return variables with chains and draws on one axis, and the coordinates of the two.
-
-    Raises
-    ------
-    AugmentationError
-        If a variable is missing.
-    """
+    """Return variables with chains and draws on one axis, and the coordinates of the two."""
     posterior = tree["posterior"].to_dataset()
     found = {}
     for name in dict.fromkeys(names):
@@ -145,23 +139,10 @@ def _numbers(name: str, given: Any, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Request:
-    """The predictions that a user asked for.
-
-    Attributes
-    ----------
-    model, whole : pymc.Model
-        The user's model; and with all observations, where that has minibatches of them.
-    gps : sequence of pm.gp.Latent
-    Xnew : ndarray, shape (P, d)
-    about_y : ObservationOptions
-    full_cov, joint, jitter, dim, coords
-        See :func:`pymc_augconj.predict`.
-    rng : Generator
-    outputs : tuple, optional
-        Name and labels (or None) of the axis of a process with several outputs.
-    """
+    """The predictions that a user asked for."""
 
     model: Any
+    # With all observations, where the model has minibatches of them.
     whole: Any
     gps: Sequence[Any]
     Xnew: np.ndarray
@@ -172,6 +153,7 @@ class Request:
     dim: str | None
     coords: Sequence[Any] | None
     rng: np.random.Generator
+    # Name and labels (or None) of the axis of a process with several outputs.
     outputs: tuple[str, Any] | None = None
 
     @property

@@ -8,8 +8,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import multivariate_normal
 
 from pymc_augconj.engines.ep import solve as ep_double_loop
-from pymc_augconj.engines.ep.objective import EPObjective, SiteGroup, dense_prior
-from pymc_augconj.engines.ep.record import EPState
+from pymc_augconj.engines.ep.objective import EPObjective, EPState, SiteGroup, dense_prior
 from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.likelihoods import density as density_module

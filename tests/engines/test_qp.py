@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from pymc_augconj.engines.ep.objective import EPObjective, SiteGroup, all_moments, dense_prior
+from pymc_augconj.engines.ep.objective import (
+    EPObjective,
+    EPState,
+    SiteGroup,
+    all_moments,
+    dense_prior,
+)
 from pymc_augconj.engines.ep.quantile import run_qp, solve_qp
-from pymc_augconj.engines.ep.record import EPState
 from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit

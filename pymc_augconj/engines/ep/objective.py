@@ -32,7 +32,7 @@ Seeger, M. (2005). Expectation propagation for exponential families.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,27 +40,22 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.base import Evaluation
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.likelihoods.density import site_moments
+from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
 from pymc_augconj.linalg.linear_map import RowSelection
-from pymc_augconj.quadrature.tilted import Quadrature, SiteDensity, Tilted, tilted_moments
+from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
 from pymc_augconj.typing import Array
 
 __all__ = [
-    "EPEvaluation",
-    "EPObjective",
-    "ModelPrior",
-    "SiteGroup",
-    "all_moments",
-    "dense_prior",
-    "log_gaussian_site",
-    "tilted_quadratures",
-]
+    "EPEvaluation", "EPInfo", "EPObjective", "EPResult", "EPState", "ModelPrior", "Recorder",
+    "Report", "SiteGroup", "Sweep", "all_moments", "dense_prior", "tilted_quadratures",
+]  # fmt: skip
 
 
 class ModelPrior:
@@ -98,7 +93,7 @@ class SiteGroup:
     """One observed variable: its rows of the stacked predictors, and its density."""
 
     rows: slice
-    density: SiteDensity
+    density: LikelihoodDensity
 
 
 def all_moments(
@@ -126,38 +121,18 @@ def all_moments(
 
 
 @dataclass(frozen=True)
-class EPEvaluation:
-    """EP at one set of sites; arrays are of all predictors, shape (N,).
+class EPEvaluation(Evaluation):
+    """EP at one set of sites, whose targets match the tilted moments; arrays of shape (N,).
 
-    Attributes
-    ----------
-    h, lam : ndarray
-        The sites.
-    mean, var : ndarray
-        Marginals of q.
-    cavity_mean, cavity_var : ndarray
-    tilted : Tilted
-    target_h, target_lam : ndarray
-        Sites that match the tilted moments.
-    matched_var : ndarray
-        The variances to match.
-    evidence : float
-        log Z.
-    posterior : Posterior
+    ``bound`` is log Z.
     """
 
-    h: Array
-    lam: Array
-    mean: Array
-    var: Array
+    posterior: Posterior = field(repr=False)
     cavity_mean: Array
     cavity_var: Array
     tilted: Tilted
-    target_h: Array
-    target_lam: Array
+    #: The variances to match.
     matched_var: Array
-    evidence: float
-    posterior: Posterior = field(repr=False)
 
     @cached_property
     def residual(self) -> float:
@@ -171,19 +146,9 @@ class EPEvaluation:
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
 
     @property
-    def cov(self) -> Array:
-        """See :class:`pymc_augconj.engines.base.Evaluation`: no predictors are coupled."""
-        return self.var
-
-    @property
-    def precision_units(self) -> Array:
-        """See :attr:`pymc_augconj.engines.base.Evaluation.precision_units`."""
-        return self.var + np.sqrt(self.var) * np.abs(self.mean)
-
-    @property
-    def bound(self) -> float:
-        """The evidence, under the name of the variational engines."""
-        return self.evidence
+    def evidence(self) -> float:
+        """Log Z."""
+        return self.bound
 
     @property
     def n_negative(self) -> int:
@@ -197,19 +162,7 @@ class EPEvaluation:
 
 
 class EPObjective:
-    """EP as a function of the sites, for one prior.
-
-    Parameters
-    ----------
-    prior : ModelPrior
-    groups : sequence of SiteGroup
-        Together they cover every predictor once.
-    power : float
-        η in (0, 1].
-    shrink : float or ndarray, shape (N,)
-        Factor of the tilted standard deviations before matching: 1 for EP, 1 − δ for quantile
-        propagation.
-    """
+    """EP as a function of the sites, for one prior."""
 
     def __init__(
         self,
@@ -232,15 +185,7 @@ class EPObjective:
         self.prior, self.groups, self.power, self.shrink = prior, tuple(groups), power, shrink
 
     def evaluate(self, h: Array, lam: Array) -> EPEvaluation:
-        """Return EP at the sites (h, λ).
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no Gaussian posterior, or a cavity is not proper.
-        FloatingPointError
-            If a tilted distribution cannot be integrated.
-        """
+        """Return EP at the sites (h, λ)."""
         power = self.power
         posterior = self.prior.condition(h, lam)
         mean, var = posterior.mean, posterior.var
@@ -256,14 +201,15 @@ class EPObjective:
         tilted = all_moments(self.groups, cavity_mean, cavity_var, power=power)
         matched = tilted.var * self.shrink**2
         target_h, target_lam = self._targets(tilted, matched, cavity_mean, cavity_var)
+        normalizer = posterior.log_normalizer
         with np.errstate(invalid="ignore", over="ignore"):
             site = log_gaussian_site(power * h, power * lam, cavity_mean, cavity_var)
-            evidence = posterior.log_normalizer + float(np.sum(tilted.log_Z - site)) / power
-        if not np.isfinite(np.concatenate([[evidence], target_h, target_lam])).all():
+            expected = float(np.sum(tilted.log_Z - site)) / power
+        if not np.isfinite(np.concatenate([[normalizer, expected], target_h, target_lam])).all():
             raise NotPositiveDefiniteError("the tilted moments are not finite; damp the update")
         return EPEvaluation(
-            h, lam, mean, var, cavity_mean, cavity_var, tilted, target_h, target_lam, matched,
-            evidence, posterior,
+            h, lam, target_h, target_lam, mean, var, expected, -normalizer, 0.0,
+            self.prior.groups.coupling, posterior, cavity_mean, cavity_var, tilted, matched,
         )  # fmt: skip
 
     def _targets(
@@ -306,3 +252,117 @@ def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrat
         assert quadrature is not None  # only a closed form has none
         quadratures.append(quadrature)
     return quadratures
+
+
+@dataclass(frozen=True)
+class EPState:
+    """The sites exp(h f − ½ λ f²), each of shape (N,), from which a run can continue."""
+
+    h: Array
+    lam: Array
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Record of one sweep; ``damping`` is None for an extrapolation or an outer step."""
+
+    residual: float
+    evidence: float
+    damping: float | None
+    n_negative: int
+    smallest_cavity_precision: float
+
+
+@dataclass(frozen=True)
+class EPInfo:
+    """Report of a run."""
+
+    converged: bool
+    message: str
+    # "parallel", "sequential", or "double loop" if sweeps alone failed.
+    method: str
+    residual: float
+    evidence: float
+    sweeps: int
+    # Sets of tilted moments, those of rejected sweeps included.
+    evaluations: int
+    # The smallest of an accepted sweep.
+    damping: float
+    n_negative: int
+    smallest_cavity_precision: float
+    quadrature_error: float
+    history: list[Sweep] = field(repr=False, default_factory=list)
+
+
+@dataclass
+class EPResult:
+    """The last evaluation and the info of a run."""
+
+    evaluation: EPEvaluation
+    info: EPInfo
+
+    @property
+    def state(self) -> EPState:
+        """The sites."""
+        return EPState(self.evaluation.h, self.evaluation.lam)
+
+
+Report = Callable[[Sweep, EPEvaluation], None]
+
+
+class Recorder:
+    """History of a run, and its number of evaluations."""
+
+    def __init__(
+        self, objective: EPObjective, max_iter: int, tol: float, report: Report | None
+    ) -> None:
+        self.objective, self.max_iter, self.tol, self._report = objective, max_iter, tol, report
+        self.history: list[Sweep] = []
+        self.evaluations = 0
+
+    @property
+    def left(self) -> int:
+        """Number of remaining sweeps."""
+        return self.max_iter - len(self.history)
+
+    def attempt(self, h: Array, lam: Array) -> EPEvaluation | None:
+        """Return the evaluation at these sites, or None if it fails."""
+        if not (np.isfinite(h).all() and np.isfinite(lam).all()):
+            return None
+        self.evaluations += 1
+        try:
+            return self.objective.evaluate(h, lam)
+        except (NotPositiveDefiniteError, FloatingPointError):
+            return None
+
+    def accept(self, at: EPEvaluation, damping: float | None) -> None:
+        """Record one sweep."""
+        sweep = Sweep(
+            at.residual, at.evidence, damping, at.n_negative, at.smallest_cavity_precision
+        )
+        self.history.append(sweep)
+        if self._report is not None:
+            self._report(sweep, at)
+
+    def result(self, at: EPEvaluation, method: str, failure: str) -> EPResult:
+        """Return the end of the run."""
+        converged = at.residual <= self.tol
+        message = f"converged: residual {at.residual:.1e} ≤ {self.tol:.1e}"
+        if not converged:
+            message = f"{failure}; the residual is {at.residual:.1e} > {self.tol:.1e}"
+        dampings = [s.damping for s in self.history if s.damping is not None]
+        info = EPInfo(
+            converged=converged,
+            message=message,
+            method=method,
+            residual=at.residual,
+            evidence=at.evidence,
+            sweeps=len(self.history),
+            evaluations=self.evaluations,
+            damping=min(dampings, default=1.0),
+            n_negative=at.n_negative,
+            smallest_cavity_precision=at.smallest_cavity_precision,
+            quadrature_error=0.0 if at.tilted.error is None else float(at.tilted.error.max()),
+            history=self.history,
+        )
+        return EPResult(at, info)

@@ -25,11 +25,21 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.quadrature.tilted import SiteDensity
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, SiteGroup, all_moments, dense_prior
-from .record import EPInfo, EPResult, EPState, Recorder, Report
+from .objective import (
+    EPEvaluation,
+    EPInfo,
+    EPObjective,
+    EPResult,
+    EPState,
+    Recorder,
+    Report,
+    SiteGroup,
+    all_moments,
+    dense_prior,
+)
 from .solve import LARGEST_SIZE, as_groups, polish, solve
 from .sweeps import sweep_parallel
 
@@ -46,33 +56,13 @@ _SHORTEST_STEP = 1.0 / 64.0
 def run_qp(
     C: Array,
     m: Array,
-    sites: SiteDensity | Sequence[SiteGroup],
+    sites: LikelihoodDensity | Sequence[SiteGroup],
     start: EPState | None = None,
     *,
     power: float = 1.0,
     **options: Any,
 ) -> tuple[EPState, EPInfo]:
-    """Run quantile propagation on f ~ N(m, C) with one site an entry of f.
-
-    Parameters
-    ----------
-    C : ndarray, shape (N, N)
-    m : ndarray, shape (N,)
-    sites : SiteDensity, or sequence of SiteGroup
-    start : EPState, optional
-        EP's solution; by default EP is run first.
-    power : float
-        η in (0, 1].
-    **options
-        ``damping``, ``tol``, ``max_iter``, ``accelerate`` and ``report`` of
-        :func:`~pymc_augconj.engines.ep.solve`.
-
-    Returns
-    -------
-    state : EPState
-    info : EPInfo
-        Report of the sweeps of QP.
-    """
+    """Run quantile propagation on f ~ N(m, C) with one site an entry of f."""
     objective = EPObjective(dense_prior(C, m), as_groups(sites), power)
     result = solve_qp(objective, start, **options)
     return result.state, result.info

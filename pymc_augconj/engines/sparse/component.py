@@ -41,8 +41,7 @@ from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
-from .inducing import factor_at, selection_of
-from .weights import ComponentPosterior
+from .inducing import ComponentPosterior, factor_at, selection_of
 
 __all__ = ["ComponentDesign", "SparseComponent", "inducing_entry"]
 
@@ -53,31 +52,7 @@ def inducing_entry(process: ProcessPrior) -> str:
 
 
 class SparseComponent:
-    """Latents and predictors that belong together, processes through inducing points.
-
-    Parameters
-    ----------
-    whole : LatentGaussianModel
-    component : Component
-        The part of the model.
-    priors : sequence of ProcessPrior
-        All processes that act through inducing points; ``inducing``, wherever it is an argument,
-        has the inducing inputs of all of these.
-    point : mapping
-        Any value of θ.
-
-    Attributes
-    ----------
-    rows : ndarray of int
-        The predictors: of its members, one after the other.
-    processes : tuple of int
-        The component's own.
-
-    Raises
-    ------
-    AugmentationError
-        If a process enters a predictor by more than one of its values.
-    """
+    """Latents and predictors that belong together, processes through inducing points."""
 
     def __init__(
         self,
@@ -150,13 +125,7 @@ class SparseComponent:
     def design(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice
     ) -> ComponentDesign:
-        """Return the predictors ``rows`` at θ and given inducing inputs.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If a covariance has no Cholesky factor.
-        """
+        """Return the predictors ``rows`` at θ and given inducing inputs."""
         offset = self._offset(point)[rows]
         alone = len(self.priors) == 1 and not self._others
         Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
@@ -284,25 +253,17 @@ class _ProcessRows:
 
 @dataclass
 class ComponentDesign:
-    """Predictors of some rows at one θ.
-
-    Attributes
-    ----------
-    Phi : ndarray, shape (D, B)
-        Whitened design, a column a row of the model; Fortran-ordered.
-    residual : ndarray, shape (B,)
-        rᵢ ≥ 0.
-    offset : ndarray, shape (B,)
-    n_sparse : int
-        Number of weights of inducing points, which are the first.
-    """
+    """Predictors of some rows at one θ."""
 
     model: SparseComponent
     point: Point
     rows: Index | slice
+    # Whitened design, (D, B), a column a row of the model; Fortran-ordered.
     Phi: Array
+    # rᵢ ≥ 0, (B,).
     residual: Array
     offset: Array
+    # Number of weights of inducing points, which are the first.
     n_sparse: int
     processes: list[_ProcessRows]
 

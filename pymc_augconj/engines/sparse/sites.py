@@ -24,20 +24,7 @@ __all__ = ["SparseSites", "mean_field_rule"]
 
 
 class SparseSites:
-    """The observed variables of a model under one rule.
-
-    Parameters
-    ----------
-    lgm : LatentGaussianModel
-    rule : SiteRule
-    point : mapping
-        Any value of θ.
-
-    Raises
-    ------
-    AugmentationError
-        If sites of several predictors do not factorise.
-    """
+    """The observed variables of a model under one rule."""
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
         coupled = [site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site)]

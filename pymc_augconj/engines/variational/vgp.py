@@ -43,15 +43,7 @@ _SMALLEST_VAR = 1e-12
 
 
 class VariationalGaussian:
-    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`.
-
-    Parameters
-    ----------
-    factorised : bool
-        Whether the predictors of an observation are independent under the approximation.
-    rough : bool
-        Whether expectations of many predictors need a few digits only.
-    """
+    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`."""
 
     monotone = False
     augmented = False

@@ -33,16 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AffineMean:
-    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c.
-
-    Attributes
-    ----------
-    constant : ndarray, shape (total_size,)
-    matrices : dict
-        T_c by the name of the latent c, shape (total_size, total_size_c).
-    """
+    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c."""
 
     constant: Array
+    # T_c by the name of the latent c, shape (total_size, total_size_c).
     matrices: dict[str, Array] = field(default_factory=dict)
 
 
@@ -68,20 +62,13 @@ class LazyMeans(Sequence[AffineMean]):
 
 @dataclass(frozen=True)
 class FittedLatents:
-    """The latents' prior at the θ of a fit.
-
-    Attributes
-    ----------
-    prior, groups
-    space : str
-        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    means : sequence of AffineMean
-        Prior mean of each latent, as a function of other latents.
-    """
+    """The latents' prior at the θ of a fit."""
 
     prior: LatentPrior
     groups: RowGroups
+    # The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     space: str
+    # Prior means, as functions of other latents.
     means: Sequence[AffineMean]
 
     @property
@@ -171,19 +158,11 @@ class FittedLatents:
 
 @dataclass(frozen=True)
 class PointwiseLogLikelihood:
-    """log p(yᵢ | η) of every observation at the θ of a fit.
-
-    Attributes
-    ----------
-    lgm : LatentGaussianModel
-    point : mapping
-        θ on PyMC's unconstrained scale.
-    shapes : dict of str to tuple of int
-        Shapes of the observed variables; potentials are not among them.
-    """
+    """log p(yᵢ | η) of every observation at the θ of a fit."""
 
     lgm: LatentGaussianModel
     point: Point
+    # Of the observed variables; potentials are not among them.
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
@@ -205,19 +184,13 @@ class PointwiseLogLikelihood:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Numbers by which a fit recognises its model.
+    """Numbers by which a fit recognises its model."""
 
-    Attributes
-    ----------
-    densities : dict of str to float
-        Log density of each observed variable at fixed innovations and the fit's θ; it depends on
-        the likelihood, its parameters, offsets and designs.
-    inputs : dict of str to list of float
-        Weighted sums over each array that a latent's covariance is computed from, since many
-        kernels have the same covariance at different inputs.
-    """
-
+    # Log densities of observed variables at fixed innovations and the θ of the fit: they depend on
+    # the likelihood, its parameters, offsets and designs.
     densities: dict[str, float]
+    # Weighted sums over the arrays that the covariance of a latent is computed from, since many
+    # kernels have the same covariance at different inputs.
     inputs: dict[str, list[float]]
 
     @classmethod

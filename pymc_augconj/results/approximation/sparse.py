@@ -90,11 +90,6 @@ class SparseApproximation(Approximation):
 
         The weights w are the whitened values at the inducing inputs, in the order of ``inducing``,
         and all other whitened latents: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
-
-        Returns
-        -------
-        precision : ndarray, shape (D, D)
-        linear : ndarray, shape (D,)
         """
         prior = self._latents.prior.factorized()
         inner = [self._latents.index(inducing_name(name)) for name in self.inducing]

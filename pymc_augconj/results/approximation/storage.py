@@ -96,14 +96,7 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
 
 
 def load_state(path: str | Path) -> dict[str, Any]:
-    """Return the fields written by :func:`save_state`.
-
-    Raises
-    ------
-    FileNotFoundError
-    AugmentationError
-        If the file is no saved approximation, or its contents have changed.
-    """
+    """Return the fields written by :func:`save_state`."""
     path = Path(path)
     if not path.exists() and path.suffix != _SUFFIX:
         path = path.with_name(path.name + _SUFFIX)
