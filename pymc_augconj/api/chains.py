@@ -29,8 +29,7 @@ from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.parallel.client import executor_of
-from pymc_augconj.results.comparison.fits import DataTree, join_chains
-from pymc_augconj.results.unequal_chains import with_rest
+from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
 from .step import AugmentedGibbs
 

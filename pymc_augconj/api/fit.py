@@ -78,13 +78,12 @@ def fit(
     Parameters
     ----------
     method : {"cavi", "vgp", "svi", "ep", "qp", "nested"}
-        ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
-        ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
-        quadrature; its bound is tighter than that of ``"cavi"``. ``"svi"``: either of these through
-        inducing points, from minibatches, for many observations; augmented if every likelihood is.
-        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; for
-        densities that are not log-concave, such as Student-t with outliers, it can take many times
-        as long as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        ``"cavi"``: coordinate ascent on the augmented model, in closed form. ``"vgp"``: the
+        Gaussian closest to the posterior in Kullback–Leibler divergence, by quadrature; its bound
+        is tighter. ``"svi"``: either of these through inducing points, from minibatches, for many
+        observations; augmented if every likelihood is. ``"ep"``: expectation propagation, whose
+        evidence is the most accurate but no bound; it can take many times as long for densities
+        that are not log-concave. ``"qp"``: quantile propagation, started from EP's solution at EP's
         hyperparameters. ``"nested"``: hyperparameters, at most eight numbers, integrated over by a
         design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
         density of a likelihood.
@@ -94,15 +93,14 @@ def fit(
         The Gaussian process to approximate through inducing points. Dense methods do not need it,
         and check that it belongs to the model.
     hyper : {"map", "ml", "fixed"}
-        How the point estimates of the hyperparameters are made: they maximise the evidence times
-        their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
-        (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
-        without the Jacobian of their transforms. ``"nested"`` integrates over them for ``"map"``.
+        Whether hyperparameters maximise the evidence times their prior density (``"map"``; as in
+        ``pm.find_MAP`` without the Jacobian of transforms) or the evidence alone (``"ml"``), or
+        stay at ``start`` (``"fixed"``). ``"nested"`` integrates over them for ``"map"``.
     start : mapping or Approximation, optional
-        Initial values of hyperparameters, by name and on the scale of the user's model; by default
-        PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
-        from: its hyperparameters, its inducing inputs (unless ``inducing`` has others), and with
-        ``data`` or ``"svi"`` its posterior of the weights and the number of its iterations.
+        Initial hyperparameters, by name and on the scale of the user's model; by default PyMC's
+        initial point. Or an earlier fit of the model to go on from: its hyperparameters, its
+        inducing inputs (unless ``inducing`` has others), and with ``data`` or ``"svi"`` its
+        posterior of the weights and the number of its iterations.
     max_iter : int
         Largest number of iterations: in all for ``"svi"``; otherwise at each value of the
         hyperparameters, and of their optimiser.
@@ -120,23 +118,17 @@ def fit(
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
-        With inducing points: all the data, by the names of the
-        ``pm.Data`` that hold a sample of them in the model; expected are the observations of every
-        observed variable and whatever else differs between rows. Dask arrays, Zarr arrays (anything
-        with ``shape`` and slices), memory maps or arrays, of one number of rows. They are read a
-        chunk at a time, at every iteration: a Dask array that fits into the workers' memory is
-        better persisted before. ``"svi"`` reads four chunks an iteration, of which a minibatch has
-        random rows.
+        With inducing points: all the data, by the names of the ``pm.Data`` that hold a sample of
+        them in the model, and of one number of rows: the observations and whatever else differs
+        between rows. Dask or Zarr arrays (anything with ``shape`` and slices), memory maps or
+        arrays, read a chunk at a time at every iteration, so that a Dask array is better persisted
+        before. ``"svi"`` reads random rows of four chunks an iteration.
     client : distributed.Client or concurrent.futures pool, optional
         With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
-        default one chunk after the other in this process. The numbers are the same.
+        default this process does, with the same numbers.
     **options
         Options of the method: ``inducing`` (``"cavi"``, ``"vgp"``, ``"svi"``), the number of
-        inducing points or their inputs; ``structure`` (``"vgp"``), whether predictors of an
-        observation are correlated; ``batch_size``, ``rate``, ``hyper_rate`` and
-        ``optimize_inducing`` (``"svi"``); ``power``, ``schedule`` and ``damping`` (``"ep"``);
-        ``sites`` (``"nested"``), the approximation at each point. See
-        :class:`~pymc_augconj.engines.options.InducingOptions`,
+        inducing points or their inputs, and those of
         :class:`~pymc_augconj.engines.options.VGPOptions`,
         :class:`~pymc_augconj.engines.options.SVIOptions`,
         :class:`~pymc_augconj.engines.options.EPOptions` and
@@ -145,9 +137,8 @@ def fit(
     Returns
     -------
     Approximation
-        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it. For
-        ``"nested"`` a :class:`~pymc_augconj.NestedApproximation`, unless there are no
-        hyperparameters or they are fixed.
+        For :func:`~pymc_augconj.predict` and :meth:`Approximation.sample`. For ``"nested"`` a
+        :class:`~pymc_augconj.NestedApproximation`, unless hyperparameters are absent or fixed.
 
     Raises
     ------
@@ -155,8 +146,7 @@ def fit(
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
     NotSuperGaussianError
-        If a method needs an augmentation, and a likelihood given by its φ has none at the final
-        hyperparameters.
+        If a likelihood given by its φ has no augmentation at the final hyperparameters.
     TypeError
         If no method has an option of that name.
 

@@ -67,13 +67,12 @@ def sample(
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
 
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
-    variable, PyMC's own functions run without compilation, which saves 10 s or more before the
-    first draw; and BLAS uses one thread in the process that records the draws, so that it does not
-    compete with the chains. Most steps of models of independent normal latents are made by a
-    compiled loop, in microseconds, where observations have one predictor and a density that the
-    loop can evaluate, which most have. Their chains, of 500 steps or more, are sampled one
-    after the other in this process, whatever ``cores`` says. The loop is the same for all models,
-    and compiled once on a machine, by the first call or by :func:`~pymc_augconj.warm_up`.
+    variable, PyMC's own functions run without compilation, which saves 10 s or more, and the
+    process that records the draws uses one thread of BLAS. Models of independent normal latents,
+    whose observations have one predictor and a density that a compiled loop can evaluate, are
+    sampled by that loop in microseconds a step: chains of 500 steps or more one after the other in
+    this process, whatever ``cores`` says. It is compiled once on a machine, see
+    :func:`~pymc_augconj.warm_up`.
 
     Parameters
     ----------
@@ -88,8 +87,8 @@ def sample(
         the inducing inputs, not those at its own; :func:`~pymc_augconj.predict` predicts these.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         With ``gp``: the number of inducing points, placed by k-means++ (100 by default), or their
-        inputs; or a fit through inducing points, whose inputs are used, and around whose
-        hyperparameters chains start.
+        inputs; or a fit through inducing points, from whose inputs and hyperparameters chains
+        start.
     vars : sequence of variables or of their names, optional
         Variables that the Gibbs step samples, by default all; PyMC assigns step methods to others.
     hyper_sampler, sweeps, sites, blas_threads
@@ -97,18 +96,16 @@ def sample(
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for all compiled functions.
     client : distributed.Client or ProcessPoolExecutor, optional
-        Samples each chain on a worker of it, 4 by default. For the same seed the draws are the same
-        as without. An interrupt stops the chains on a Dask cluster.
+        Samples each chain on a worker of it, 4 by default, with the same draws for the same seed.
+        An interrupt stops the chains on a Dask cluster.
     zarr_store : path, URL, mapping or zarr store, optional
-        Draws are written there while they are sampled, and not kept in memory: whatever
-        ``zarr.open_group`` takes, or fsspec by a URL. The result reads them when they are needed.
-        Takes ``pip install 'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of
-        tuning are not kept.
+        Draws are written there while they are sampled, and read when they are needed. It is
+        whatever ``zarr.open_group`` takes, or fsspec by a URL; needs ``pip install
+        'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of tuning are not kept.
     resume : bool
         With ``zarr_store``: whether to go on from what the store has, after an interrupt, a crash,
-        or for more ``draws``. The draws are those of a run that was not interrupted. An
-        empty store is begun, a complete one is returned; one of another model, other data, or other
-        options that draws depend on is refused.
+        or for more ``draws``, with the draws of a run that was not interrupted. An empty store is
+        begun, a complete one returned; one of another model, data or options is refused.
     blocking : bool
         Whether to wait for the draws. If not, they are sampled in a thread, and the result is a
         :class:`~pymc_augconj.api.background.BackgroundRun`.
@@ -122,9 +119,9 @@ def sample(
     -------
     DataTree
         As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics. An
-        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws of
-        chains of different lengths that do not fit into ``posterior`` are in the group
-        ``posterior_rest``, one after the other, with their numbers of chain and draw.
+        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws that
+        chains of different lengths leave over are in the group ``posterior_rest``, one after the
+        other, with their numbers of chain and draw.
 
     Raises
     ------

@@ -30,7 +30,7 @@ __all__ = ["SparseApproximation"]
 LARGEST_JOINT = 2000
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, kw_only=True)
 class SparseApproximation(Approximation):
     """An approximation whose processes act through their values at inducing inputs.
 

@@ -46,25 +46,19 @@ def plot_compare(
     Parameters
     ----------
     fits : mapping of str to DataTree
-        As in :func:`compare`. Numbers of chains and draws may differ between fits: each fit is
-        drawn whole, nothing is trimmed.
+        As in :func:`compare`; numbers of chains and draws may differ.
     kind : {"rank", "trace", "autocorr", "ess_evolution", "dist", "forest"}, optional
-        The kind of figure; by default all of them.
-
-        * ``rank``, ``trace``, ``autocorr``: a grid with a row per entry, a column per fit and a
-          line per chain. Divergences are marked under the traces. Ranks compare the chains of one
-          fit with each other, so fits of one chain are left out there.
-        * ``ess_evolution``: a panel per entry, bulk (solid) and tail (dashed) effective sample
-          size of each fit against its number of draws.
-        * ``dist``: a panel per entry with the marginal densities of all fits.
-        * ``forest``: one panel with mean and intervals of each entry in each fit; suits many
-          entries (raise ``max_entries``).
+        The kind of figure; by default all of them. ``rank``, ``trace``, ``autocorr``: a row per
+        entry, a column per fit and a line per chain, with divergences marked under the traces; ranks
+        compare the chains of one fit, so fits of one chain are left out. ``ess_evolution``: a panel
+        per entry, bulk (solid) and tail (dashed) effective sample size of each fit against its number
+        of draws. ``dist``: a panel per entry with the marginal densities of all fits. ``forest``: one
+        panel with mean and intervals of each entry in each fit.
     var_names, filter_vars, coords : optional
         As in :func:`compare`; by default all numeric variables that every fit has.
     max_entries : int, default 3
-        Largest number of entries to draw of each variable, evenly spaced from the first to the
-        last. Choose others by ``coords``. Entries that are constant or not finite in one of the
-        fits are left out before.
+        Largest number of entries to draw of each variable, evenly spaced; choose others by
+        ``coords``. Entries that are constant or not finite in one of the fits are left out before.
     **plot_kwargs
         Passed to the ArviZ function of ``kind``, for example ``max_lag`` or ``visuals``.
 
