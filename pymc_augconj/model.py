@@ -28,13 +28,7 @@ from .likelihoods.contract import MultiLikelihood
 from .linalg.linear_map import LinearMap
 from .point import Point, PointMap
 
-__all__ = [
-    "EntryDensities",
-    "ForwardVariable",
-    "Hyperparameter",
-    "LatentGaussianModel",
-    "Site",
-]
+__all__ = ["EntryDensities", "ForwardVariable", "Hyperparameter", "LatentGaussianModel", "Site"]
 
 
 @dataclass(frozen=True)

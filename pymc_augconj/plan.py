@@ -115,9 +115,7 @@ class Plan:
 
 
 def make_plan(
-    model: LatentGaussianModel,
-    held: Collection[str] = (),
-    factors: Factors | None = None,
+    model: LatentGaussianModel, held: Collection[str] = (), factors: Factors | None = None
 ) -> Plan:
     """Assign every hyperparameter of ``model`` to a move."""
     by_entry = tuple(h for h in model.hyperparameters if h.entries is not None)

@@ -19,12 +19,7 @@ import numpy as np
 import pymc as pm
 from pymc.backends.ndarray import NDArray
 from pymc.model import Model
-from pymc.stats.convergence import (
-    SamplerWarning,
-    WarningType,
-    log_warnings,
-    run_convergence_checks,
-)
+from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, run_convergence_checks
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

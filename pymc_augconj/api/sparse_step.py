@@ -127,11 +127,7 @@ def observed_names(
 
 
 def add_log_likelihood(
-    tree: DataTree,
-    step: AugmentedGibbs,
-    sparse: Model,
-    model: Model,
-    names: Collection[str],
+    tree: DataTree, step: AugmentedGibbs, sparse: Model, model: Model, names: Collection[str]
 ) -> DataTree:
     """Return draws with the group ``log_likelihood``.
 

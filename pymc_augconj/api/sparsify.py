@@ -47,11 +47,7 @@ _ROUNDING, _BY_RULE = 1e-9, 1e-2
 
 
 def sparsify(
-    model: Model | None = None,
-    *,
-    gp: Any,
-    inducing: Any = None,
-    random_seed: Any = None,
+    model: Model | None = None, *, gp: Any, inducing: Any = None, random_seed: Any = None
 ) -> Model:
     """Return a new model in which a process acts through its values at inducing inputs.
 

@@ -426,7 +426,7 @@ class AugmentedGibbs(BlockedStep):
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:
         columns = [
-            TextColumn("{task.fields[evaluations]}", table_column=Column("Evaluations", ratio=1)),
+            TextColumn("{task.fields[evaluations]}", table_column=Column("Evaluations", ratio=1))
         ]
         return columns, {"evaluations": [0] * n_chains}
 

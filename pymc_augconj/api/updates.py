@@ -268,11 +268,7 @@ class EntrywiseSliceUpdate:
         self.state: dict[str, Any] = {"widths": np.ones(size), "n_tunes": 0}
 
     def __call__(
-        self,
-        target: Callable[[Array], Array],
-        start: Array,
-        rng: np.random.Generator,
-        tune: bool,
+        self, target: Callable[[Array], Array], start: Array, rng: np.random.Generator, tune: bool
     ) -> Array:
         """Return the next value; ``target`` returns the log density of each entry."""
         widths, n = self.state["widths"], self.state["n_tunes"]

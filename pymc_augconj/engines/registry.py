@@ -11,14 +11,7 @@ from pymc_augconj.errors import AugmentationError
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
 from .nested.fit import NestedApproximations
-from .options import (
-    EPOptions,
-    InducingOptions,
-    NestedOptions,
-    Options,
-    SVIOptions,
-    VGPOptions,
-)
+from .options import EPOptions, InducingOptions, NestedOptions, Options, SVIOptions, VGPOptions
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit

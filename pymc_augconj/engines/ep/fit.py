@@ -66,10 +66,7 @@ class _EPBound:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
-            SiteGroup(
-                site.rows,
-                LikelihoodDensity(site.likelihood, y, site.params(point)),
-            )
+            SiteGroup(site.rows, LikelihoodDensity(site.likelihood, y, site.params(point)))
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
         prior = ModelPrior(self.prior, family.priors.groups, solver=family.preferred.name)

@@ -28,13 +28,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_augconj.engines.base import (
-    Evaluation,
-    FitOutcome,
-    FitProblem,
-    Iteration,
-    SiteRule,
-)
+from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, Iteration, SiteRule
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.engines.variational.ascent import climb

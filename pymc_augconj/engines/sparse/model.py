@@ -194,12 +194,7 @@ class SparseDesign:
         return joined([gram.ravel(order="F") for gram, _ in pairs]), joined([b for _, b in pairs])
 
     def slopes(
-        self,
-        q: WeightsPosterior,
-        halves: Sequence[Array],
-        h: Array,
-        lam: Array,
-        mean: Array,
+        self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
     ) -> dict[str, Array]:
         """Return the derivatives of Σ ℓ at fixed q(w) by θ and by inducing inputs.
 

@@ -301,10 +301,7 @@ def _finite(bound: float) -> float:
 
 
 def _moved(
-    batch: Batch,
-    rate: float,
-    scale: float,
-    accepts: Callable[[WeightsPosterior], bool] | None,
+    batch: Batch, rate: float, scale: float, accepts: Callable[[WeightsPosterior], bool] | None
 ) -> tuple[WeightsPosterior, float]:
     """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:

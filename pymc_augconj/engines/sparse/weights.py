@@ -329,10 +329,7 @@ class WithResidual:
         total = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
         # A predictor without a process has no residual.
         total = np.maximum(total, SMALLEST_VAR)
-        return {
-            **self.site.params(point),
-            **{residual_name(p): own for p, own in enumerate(total)},
-        }
+        return {**self.site.params(point), **{residual_name(p): own for p, own in enumerate(total)}}
 
 
 @dataclass(frozen=True)

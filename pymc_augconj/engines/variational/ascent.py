@@ -20,14 +20,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.anderson import Anderson, extrapolate
-from pymc_augconj.engines.base import (
-    Climb,
-    Evaluation,
-    FitOutcome,
-    FitProblem,
-    Iteration,
-    SiteRule,
-)
+from pymc_augconj.engines.base import Climb, Evaluation, FitOutcome, FitProblem, Iteration, SiteRule
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError

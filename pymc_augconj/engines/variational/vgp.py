@@ -69,13 +69,7 @@ class VariationalGaussian:
 
 
 def expectations(
-    terms: MultiDensity,
-    y: Array,
-    mean: Array,
-    cov: Array,
-    params: Params,
-    *,
-    rough: bool = False,
+    terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params, *, rough: bool = False
 ) -> Expected:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 

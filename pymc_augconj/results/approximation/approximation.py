@@ -69,10 +69,10 @@ class Approximation(Fit):
         ``"ep"`` and ``"qp"``: ``residual`` (relative moment mismatch), ``sweeps``, ``evaluations``,
         ``damping`` (the smallest used), ``n_negative`` (number of sites with negative precision; if
         not 0, several fixed points may exist), ``smallest_cavity_precision``, ``quadrature_error``,
-        ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``), ``converged``, ``message``
-        and ``evidence`` of the last run, at θ. ``"svi"``: ``evidence_error``, 0 if the evidence is the
-        bound on all the data, else the standard error of its mean over the last fifth of the
-        minibatches.
+        ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``), ``converged``,
+        ``message`` and ``evidence`` of the last run, at θ. ``"svi"``: ``evidence_error``, 0 if the
+        evidence is the bound on all the data, else the standard error of its mean over the last
+        fifth of the minibatches.
     observed : dict
         The observations, by variable.
     random_seed : int, optional

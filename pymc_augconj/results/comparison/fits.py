@@ -193,10 +193,7 @@ def _numeric_names(posterior: xr.Dataset) -> list[str]:
 
 
 def _matching(
-    fit: str,
-    names: list[str],
-    wanted: Sequence[str] | None,
-    matches: Callable[[str, str], bool],
+    fit: str, names: list[str], wanted: Sequence[str] | None, matches: Callable[[str, str], bool]
 ) -> list[str]:
     """Return the names that ``wanted`` selects; ``"~name"`` excludes one, as in ArviZ."""
     if wanted is None:

@@ -49,11 +49,11 @@ def plot_compare(
         As in :func:`compare`; numbers of chains and draws may differ.
     kind : {"rank", "trace", "autocorr", "ess_evolution", "dist", "forest"}, optional
         The kind of figure; by default all of them. ``rank``, ``trace``, ``autocorr``: a row per
-        entry, a column per fit and a line per chain, with divergences marked under the traces; ranks
-        compare the chains of one fit, so fits of one chain are left out. ``ess_evolution``: a panel
-        per entry, bulk (solid) and tail (dashed) effective sample size of each fit against its number
-        of draws. ``dist``: a panel per entry with the marginal densities of all fits. ``forest``: one
-        panel with mean and intervals of each entry in each fit.
+        entry, a column per fit and a line per chain, with divergences marked under the traces;
+        ranks compare the chains of one fit, so fits of one chain are left out. ``ess_evolution``: a
+        panel per entry, bulk (solid) and tail (dashed) effective sample size of each fit against
+        its number of draws. ``dist``: a panel per entry with the marginal densities of all fits.
+        ``forest``: one panel with mean and intervals of each entry in each fit.
     var_names, filter_vars, coords : optional
         As in :func:`compare`; by default all numeric variables that every fit has.
     max_entries : int, default 3
