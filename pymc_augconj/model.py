@@ -230,10 +230,7 @@ class LatentGaussianModel:
 
     @property
     def has_bounded_densities(self) -> bool:
-        """Whether fits increase the weight of the observations gradually.
-
-        See :class:`.Traits`.
-        """
+        """Whether fits increase the weight of observations gradually, see :class:`.Traits`."""
         return any(site.likelihood.traits.is_bounded for site in self.sites)
 
     def cautions(self, point: Point) -> list[str]:
@@ -249,12 +246,7 @@ class LatentGaussianModel:
         return sentences
 
     def require_latents(self) -> None:
-        """Raise if a process is integrated out in the user's model, so that there are no latents.
-
-        Raises
-        ------
-        AugmentationError
-        """
+        """Raise if the user's model has integrated its process out, so that there are no latents."""
         if not self.blocks:
             raise AugmentationError(
                 "expected Gaussian latents to approximate, found hyperparameters alone, as the "
@@ -263,12 +255,7 @@ class LatentGaussianModel:
             )
 
     def require_support(self) -> None:
-        """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound.
-
-        Raises
-        ------
-        AugmentationError
-        """
+        """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound."""
         for name in self._bounded:
             raise AugmentationError(
                 f"prior of {name!r}: expected a density that is positive everywhere, since the "
@@ -277,13 +264,7 @@ class LatentGaussianModel:
             )
 
     def require_bound(self) -> None:
-        """Raise if coordinate ascent has no bound for an observed variable.
-
-        Raises
-        ------
-        AugmentationError
-            With the reason, and the engines to use instead.
-        """
+        """Raise if coordinate ascent has no bound for an observed variable, with the reason."""
         for site in self.sites:
             if site.likelihood.why_no_bound is not None:
                 raise AugmentationError(
@@ -291,15 +272,7 @@ class LatentGaussianModel:
                 )
 
     def require_augmentation(self, point: Point | None = None) -> None:
-        """Raise if an observed variable has no augmentation, in general or at ``point``.
-
-        Raises
-        ------
-        RecognitionError
-            With the reason, an alternative model, and the engines that need no augmentation.
-        NotSuperGaussianError
-            If there is no augmentation at the hyperparameters of ``point``.
-        """
+        """Raise if an observed variable has no augmentation, in general or at θ of ``point``."""
         for site in self.sites:
             if site.refusal is not None:
                 # A new error each time, so that tracebacks do not accumulate.

@@ -210,9 +210,7 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
 def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
     """Return whether the collapsed move can follow the gradient of the log evidence.
 
-    It cannot if a design matrix depends on its hyperparameters, because recognition extracts no
-    vector–Jacobian product of a map, or if the sites do, as with the standard deviation of a normal
-    likelihood.
+    Recognition extracts no vector–Jacobian product of a map, nor of the parameters of sites.
     """
     reads = [*model.maps, *(site.params for site in model.sites)]
     return bool(plan.collapsed) and not any(_is_read(h, reads) for h in plan.collapsed)

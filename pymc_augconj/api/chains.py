@@ -98,12 +98,7 @@ class Chains:
 def sample_chains(
     client: Any, run: Callable[..., DataTree], model: Model, draws: int, options: dict[str, Any]
 ) -> DataTree:
-    """Return the draws of ``run``, each chain of which is sampled by a task of its own.
-
-    ``run(draws, **options)`` is as ``pymc.sample`` with the same options, and is pickled; for
-    ``client`` see :func:`~pymc_augconj.parallel.client.executor_of`. TypeError is raised if an
-    option needs the chains in this process.
-    """
+    """Return the draws of ``run``, which is like ``pymc.sample``, each chain by a task."""
     for name in _REFUSED:
         if options.get(name) is not None:
             raise TypeError(f"pac.sample: expected no {name!r} with client=…; leave it out")
@@ -195,10 +190,7 @@ class _Bar:
 
 
 def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
-    """Name the variables with few effective draws, and what to try, in PyMC's log.
-
-    Not those of which there are too many for that, nor where draws are too few to tell.
-    """
+    """Name the variables with few effective draws in PyMC's log, where there are enough to tell."""
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
         return
     posterior, model = tree["posterior"], step.recognition.model

@@ -383,11 +383,7 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
 
 
 class _Progress:
-    """Progress bar, and the user's callback, as a context manager.
-
-    ``bound`` is whether the method's evidence is a bound; ``last`` the number of the last
-    iteration, if it is known.
-    """
+    """Progress bar, and the user's callback, as a context manager."""
 
     def __init__(
         self,

@@ -67,11 +67,7 @@ def process_of_draws(tree: DataTree, request: Request) -> tuple[Variables, Sampl
 
 
 def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _ProcessDraws:
-    """Return a draw of f* | f for every posterior draw.
-
-    ``tree`` has values of the process at its own inputs, or, of draws through inducing points, at
-    these. Variables of ``names`` are read besides.
-    """
+    """Return a draw of f* | f for every posterior draw; variables of ``names`` are read besides."""
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
     markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
@@ -192,10 +188,7 @@ def predict_series(
     coords: Sequence[Any] | None,
     rng: np.random.Generator,
 ) -> DataTree:
-    """Return draws of the next steps of the series ``name``, one for each posterior draw.
-
-    AugmentationError is raised if it is no series, or the draws are not those of the model.
-    """
+    """Return draws of the next steps of the series ``name``, one for each posterior draw."""
     if not (isinstance(steps, Integral) and steps >= 1):
         raise AugmentationError(f"steps: expected a positive integer, got {steps!r}")
     if coords is not None and len(coords) != steps:

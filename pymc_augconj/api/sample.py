@@ -302,8 +302,8 @@ def _check_keywords(
 ) -> None:
     """Raise TypeError for arguments that ``pm.sample`` would not take, or would assign steps by.
 
-    ``own`` are the names of the arguments of ``pac.sample`` itself; ``all_ours`` is whether no
-    other step method samples a variable.
+    ``own`` are the names of arguments of ``pac.sample``; ``all_ours``: no other step samples a
+    variable.
     """
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
@@ -338,11 +338,7 @@ def _check_keywords(
 
 
 def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
-    """Say that PyMC's pointwise log likelihood has no densities that are written as potentials.
-
-    ``sites`` are the names of what depends on latents. AugmentationError is raised if the log
-    likelihood is asked for, and there is no observed variable.
-    """
+    """Say that PyMC's pointwise log likelihood lacks densities that are written as potentials."""
     if not asked:
         return
     potentials = [potential.name for potential in model.potentials if potential.name in sites]

@@ -97,12 +97,7 @@ class SparseGibbs(AugmentedGibbs):
 def observed_names(
     model: Model, sparse: Model, asked: bool | Collection[str], kwargs: Mapping[str, Any]
 ) -> list[str]:
-    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for.
-
-    ``model`` is the user's, ``sparse`` the one through inducing points, and ``kwargs`` are other
-    arguments of ``pm.sample``. AugmentationError is raised if a name is not known, or if draws that
-    the densities are computed from would not be kept.
-    """
+    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for."""
     known = [rv.name for rv in model.observed_RVs]
     if isinstance(asked, bool):
         names = known if asked else []
@@ -129,12 +124,11 @@ def observed_names(
 def add_log_likelihood(
     tree: DataTree, step: AugmentedGibbs, sparse: Model, model: Model, names: Collection[str]
 ) -> DataTree:
-    """Return draws with the group ``log_likelihood``.
+    """Return draws of ``sparse`` with the group ``log_likelihood``.
 
     Its entries are E log p(y_i | f_i) given the values at the inducing inputs and the
-    hyperparameters of a draw of ``sparse``: what the draws' own distribution has a factor of for
-    each observation, so that leaving one out divides by it. ``names`` are observed variables of
-    ``model``, the user's.
+    hyperparameters, the factors of the draws' own distribution: leaving an observation out divides
+    by its own.
     """
     draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
     variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}

@@ -222,10 +222,7 @@ def _weights_of(
     processes: Sequence[LatentProcess],
     inducing: Sequence[np.ndarray],
 ) -> FirstWeights | None:
-    """Return the posterior of the weights of an earlier fit; None if it has other ones.
-
-    With several predictors there is one for each of them, and the fit starts anew.
-    """
+    """Return the posterior of the weights of an earlier fit; None if it has other ones."""
     if not (lgm.is_of_one_predictor and isinstance(earlier, SparseApproximation)):
         return None
     same = map(np.array_equal, earlier.inducing.values(), inducing)
@@ -243,11 +240,7 @@ def _processes_of(
     *,
     gradient_of_inducing: bool = False,
 ) -> list[LatentProcess]:
-    """Return the processes to approximate through inducing points.
-
-    AugmentationError is raised if there is none, one occurs twice, or the name of its values there
-    is taken.
-    """
+    """Return the processes to approximate through inducing points; refuse names that are taken."""
     if not listed(gp):
         raise AugmentationError(
             f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
@@ -275,10 +268,7 @@ def _inducing_of(
     given: Any,
     data: ChunkedData | None = None,
 ) -> list[np.ndarray]:
-    """Return the inducing inputs of each process: by number, by inputs, or by its name.
-
-    With ``data`` numbers are placed among the inputs of these.
-    """
+    """Return the inducing inputs of each process; numbers are placed among those of ``data``."""
     names = [process.name for process in processes]
     if isinstance(given, Mapping):
         if set(given) != set(names):

@@ -50,10 +50,7 @@ class SiteRule(Protocol):
     augmented: bool
 
     def full(self, site: Site) -> bool:
-        """Return whether the rule uses covariances of predictors and full Λ, (P, P, N).
-
-        Otherwise it uses variances and the diagonal of Λ, (P, N).
-        """
+        """Return whether the rule uses covariances and full Λ, (P, P, N), or variances, (P, N)."""
 
     def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
         """Return ℓ(m, V) of observations y of a site, shape (N,), for ``mean`` of shape (P, N)."""
@@ -95,10 +92,9 @@ class Evaluation:
 
     @cached_property
     def residual(self) -> float:
-        """Distance of the sites from their targets, in units of q.
+        """Root of the sum of squares of the changes that each site's step alone would make.
 
-        Root of the sum over sites of squares of the changes that each site's step alone would
-        make: of the mean, in standard deviations, and of the variance, relatively.
+        They are those of the mean in standard deviations, and of the variance relatively.
         """
         d_lam = self.target_lam - self.lam
         pull = self.coupling.product(d_lam, self.mean)
@@ -204,10 +200,7 @@ class ProcessPrior(Protocol):
     def pull_cov(
         self, point: Point, Z: Array, weights: Array
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the weighted sum of the derivatives of K(Z, Z).
-
-        By entry of the point; and by Z, or None if not requested.
-        """
+        """Return the derivatives of ⟨weights, K(Z, Z)⟩ by entry of the point, and by Z or None."""
 
     def pull_cross(
         self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]

@@ -174,10 +174,7 @@ class Search[E: Evaluation]:
         *,
         differentiate: bool = True,
     ) -> tuple[HyperClimb[E], dict[str, Array]]:
-        """Return the inner run at ``x`` and the derivatives of its optimum.
-
-        It begins at the sites ``start``, by default those of the best θ.
-        """
+        """Return the inner run at ``x`` from given sites, or the best so far, and its derivatives."""
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):

@@ -51,10 +51,10 @@ def predictions_tree(
     sampled: Sampled | None = None,
     group: str = "predictions",
 ) -> xr.DataTree:
-    """Return a DataTree of one group.
+    """Return a DataTree of one group, with those of ``coords`` that are used.
 
-    A dim ``"sample"`` of a variable stands for chains and draws together, of which ``sampled`` are
-    the coordinates. ``coords`` has the labels of all other dims, and perhaps more.
+    A dim ``"sample"`` stands for chains and draws together, of which ``sampled`` are the
+    coordinates.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():
@@ -236,10 +236,7 @@ class Request:
 def _check_possible(
     mixture: Predictive | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
 ) -> None:
-    """Refuse values outside the likelihood's support, such as half a count or a class 3.
-
-    Values with a log density of −∞ are allowed.
-    """
+    """Refuse values outside the likelihood's support, such as half a count or a class 3."""
     if isinstance(mixture, GroupedMixture):
         for which, part in mixture.parts:
             _check_possible(part, ynew[which], log_density[which])

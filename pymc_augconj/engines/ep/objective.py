@@ -99,10 +99,7 @@ class SiteGroup:
 def all_moments(
     groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked: Any
 ) -> Tilted:
-    """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
-
-    Panels of several groups stay separate.
-    """
+    """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``."""
     parts = [
         site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)
         for group in groups
@@ -122,10 +119,7 @@ def all_moments(
 
 @dataclass(frozen=True)
 class EPEvaluation(Evaluation):
-    """EP at one set of sites, whose targets match the tilted moments; arrays of shape (N,).
-
-    ``bound`` is log Z.
-    """
+    """EP at one set of sites, whose targets match the tilted moments; ``bound`` is log Z."""
 
     posterior: Posterior = field(repr=False)
     cavity_mean: Array
@@ -136,11 +130,7 @@ class EPEvaluation(Evaluation):
 
     @cached_property
     def residual(self) -> float:
-        """Relative moment mismatch between the tilted distributions and q.
-
-        Differences of means in standard deviations and relative differences of variances; root of
-        the sum of squares over sites.
-        """
+        """Relative moment mismatch between the tilted distributions and q, as in the base class."""
         d_mean = (self.tilted.mean - self.mean) / np.sqrt(self.var)
         d_var = self.matched_var / self.var - 1.0
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))

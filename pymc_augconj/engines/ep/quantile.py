@@ -78,10 +78,7 @@ def solve_qp(
     accelerate: bool = True,
     report: Report | None = None,
 ) -> EPResult:
-    """Find a fixed point of QP like :func:`run_qp`, for an objective of EP.
-
-    The residual is evaluated with the δ of the state.
-    """
+    """Find a fixed point of QP; its residual is evaluated with the δ of the state."""
     if start is None:
         start = solve(
             objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate
@@ -118,10 +115,7 @@ def solve_qp(
 def _follow(
     recorder: Recorder, objective: EPObjective, at: EPEvaluation, old: Array, new: Array
 ) -> tuple[EPEvaluation, str]:
-    """Follow the fixed point from factors ``old``, where ``at`` is, to ``new`` by Newton steps.
-
-    It also reaches fixed points that repel sweeps.
-    """
+    """Follow the fixed point from factors ``old`` to ``new`` by Newton steps, even if it repels."""
     if at.h.size > LARGEST_SIZE:
         return at, f"stopped: sweeps fail, and Newton steps are for at most {LARGEST_SIZE} sites"
     done, step = 0.0, 1.0

@@ -258,10 +258,7 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
 def minimise_inner(
     objective: EPObjective, nu: Array, tau: Array, h: Array, lam: Array
 ) -> InnerOptimum | None:
-    """Minimise J over the sites by Newton's method, from (h, λ), for marginals θ = (ν, τ).
-
-    Returns None where J is not defined at the start.
-    """
+    """Minimise J over the sites by Newton steps, for marginals θ = (ν, τ); None if undefined."""
     current = _inner(objective, nu, tau, h, lam)
     for _ in range(MAX_NEWTON):
         if current is None:

@@ -110,8 +110,7 @@ def sweep_sequential(
 ) -> tuple[EPEvaluation, str]:
     """Sweep until converged or stuck; return the best evaluation and the reason of the end.
 
-    Sites whose update has no proper cavity or posterior wait for the next sweep; a sweep that
-    increases the residual halves the damping.
+    Sites without a proper cavity wait for the next sweep; a sweep that fails halves the damping.
     """
     objective = recorder.objective
     singles = _singles(objective.groups, objective.prior.size)

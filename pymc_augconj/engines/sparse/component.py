@@ -158,10 +158,7 @@ class SparseComponent:
     def other_parts(
         self, point: Point, rows: Index | slice, first: int
     ) -> Iterator[tuple[int, BlockPrior, LinearMap, slice]]:
-        """Yield (index, prior, map onto the rows, which weights) of every other block.
-
-        ``first`` is the number of weights before theirs.
-        """
+        """Yield (index, prior, map onto the rows, which weights from ``first``) of other blocks."""
         for i in self._others:
             block = self._block(i, point)
             A = self._map(i, point)
@@ -292,10 +289,7 @@ class ComponentDesign:
         return add_outer(G, q.mean, slope)
 
     def slopes(self, G: Array, lam: Array) -> dict[str, Array]:
-        """Return the derivatives through Φ, of which G is the derivative, and r.
-
-        All but those through the factors L; overwrites ``G``.
-        """
+        """Return the derivatives through Φ, given G by it, and r, without L; overwrites ``G``."""
         total: dict[str, Array] = {}
         for process in self.processes:
             accumulate(total, self._of_process(process, G[process.part], lam))

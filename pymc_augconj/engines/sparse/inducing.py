@@ -39,11 +39,9 @@ _LARGEST_SAMPLE = 20_000
 
 
 def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
-    """Choose inducing inputs among and between the rows of X by k-means++.
+    """Choose M = ``size`` inducing inputs by k-means++ on rows of X, or all where these are fewer.
 
-    References
-    ----------
-    Arthur, D. & Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA.
+    See Arthur, D. & Vassilvitskii, S. (2007), k-means++: the advantages of careful seeding. SODA.
     """
     n = len(X)
     rows = np.arange(n)
@@ -68,10 +66,7 @@ def process_cov(prior: ProcessPrior, point: Point, Z: Array) -> Array:
 
 
 def factor_at(prior: ProcessPrior, point: Point, Z: Array, **options: Any) -> TriangularFactor:
-    """Return the Cholesky factor of a process's covariance at its inducing inputs.
-
-    ``options`` are those of :func:`.cholesky_with_jitter`.
-    """
+    """Return chol(K(Z, Z)) of a process; options are those of :func:`.cholesky_with_jitter`."""
     name = f"the covariance of {prior.name!r} at its inducing inputs"
     return TriangularFactor(
         cholesky_with_jitter(process_cov(prior, point, Z), name=name, **options)[0]
@@ -135,11 +130,7 @@ class ComponentPosterior:
 
 
 class WeightsPosterior:
-    """Π_c N(w_c; μ_c, S_c) over components of ``sizes`` weights.
-
-    ``precision`` has the entries of every B_c of :class:`ComponentPosterior`, one matrix after the
-    other, and ``linear`` the b_c.
-    """
+    """Π_c N(w_c; μ_c, S_c); all B_c, one after the other, and all b_c are flat vectors."""
 
     def __init__(self, precision: Array, linear: Array, sizes: Sequence[int]) -> None:
         self.precision, self.linear, self.sizes = precision, linear, tuple(sizes)

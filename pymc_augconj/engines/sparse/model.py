@@ -41,8 +41,7 @@ __all__ = ["SparseDesign", "SparseModel", "observations_of"]
 class SparseModel:
     """A recognised model whose processes act through inducing points.
 
-    ``rows`` of any method are observations in ascending order: those of the first observed
-    variable, then those of the next one; or a slice, all of them.
+    ``rows`` are observations in ascending order, by observed variable, or a slice: all of them.
     """
 
     def __init__(
@@ -132,10 +131,7 @@ class SparseModel:
     def by_factors(
         self, inducing: Sequence[Array], q: WeightsPosterior, gram: Array, linear: Array
     ) -> dict[int, Array]:
-        """Return Lᵀ ∂/∂L of Σ ℓ for the factor L of K(Z, Z) of each component, without the rows.
-
-        From Φ Λ Φᵀ and Φ (h − Λ offset) of the target sites. Twins add up.
-        """
+        """Return Lᵀ ∂/∂L of Σ ℓ for L of K(Z, Z) of each component, from the sums over all rows."""
         total: dict[int, Array] = {}
         for c, (B, b) in enumerate(zip(q.matrices(gram), q.split(linear), strict=True)):
             own, size = q.parts[c], self.parts[c].n_sparse(inducing)
@@ -196,11 +192,10 @@ class SparseDesign:
     def slopes(
         self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
     ) -> dict[str, Array]:
-        """Return the derivatives of Σ ℓ at fixed q(w) by θ and by inducing inputs.
+        """Return the derivatives of Σ ℓ at fixed q(w) by θ and Z, for target sites (h, λ).
 
-        Without those through the factors L (:meth:`SparseModel.by_factors`) and those by the
-        likelihoods' parameters. ``h`` and ``lam`` are target sites; overwrites ``halves``, from
-        :meth:`moments`.
+        Those through the factors L and by the likelihoods' parameters are left out. Overwrites
+        ``halves``.
         """
         total: dict[str, Array] = {}
         slope = h - lam * mean
@@ -221,10 +216,7 @@ class SparseDesign:
 
 
 def observations_of(ends: Array, rows: Index | slice) -> list[Index]:
-    """Return which of the observations of each observed variable are among some.
-
-    ``ends`` are the numbers of the first of each, and of all.
-    """
+    """Return which observations of each variable are among some; ``ends`` are its first ones."""
     if isinstance(rows, slice):
         return [np.arange(size) for size in np.diff(ends)]
     cuts = np.searchsorted(rows, ends)

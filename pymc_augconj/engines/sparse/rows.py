@@ -126,10 +126,7 @@ def start_sums(rows: EvaluatedRows) -> Sums:
 
 
 def slope_sums(rows: EvaluatedRows) -> Sums:
-    """Return the derivatives of Σ ℓ at fixed q(w); overwrites ``rows.halves``.
-
-    By entry of the point, parameters of likelihoods included, and by inducing inputs.
-    """
+    """Return the derivatives of Σ ℓ at fixed q(w) by θ and Z; overwrites ``rows.halves``."""
     design, mean = rows.design, rows.mean
     slopes = design.slopes(rows.q, rows.halves, rows.h, rows.lam, mean)
     accumulate(slopes, rows.sites.gradient(design.point, design.rows, mean, rows.var))
@@ -139,10 +136,7 @@ def slope_sums(rows: EvaluatedRows) -> Sums:
 def all_slopes(
     model: SparseModel, state: State, rest: Callable[[], Sums], natural: tuple[Array, Array]
 ) -> dict[str, Array]:
-    """Return all derivatives of Σ ℓ at fixed q(w), given those of :func:`slope_sums`.
-
-    ``natural`` are the sums ``gram`` and ``linear`` of the rows.
-    """
+    """Return all derivatives of Σ ℓ, given :func:`slope_sums` and (``gram``, ``linear``)."""
     factors = model.by_factors(state.inducing, state.q, *natural)
     sums = rest()
     total = model.slopes_by_factors(state.point, state.inducing, factors)
@@ -159,10 +153,7 @@ def few_rows(n_rows: int, width: int) -> Iterator[Index]:
 
 @dataclass
 class BatchPart:
-    """Part of a minibatch: moments, :func:`natural_sums`, and what computes :func:`slope_sums`.
-
-    The moments are those of the predictors; of the weights for data in chunks.
-    """
+    """Part of a minibatch: moments (of weights for chunks), natural sums, and slopes on demand."""
 
     mean: Array
     var: Array
@@ -214,10 +205,7 @@ class Batch:
 
 
 class Rows[R](Protocol):
-    """All rows of the data. A context manager, whose end stops all work on them.
-
-    Some of them, ``R``, are observations in memory, or rows of several chunks.
-    """
+    """All rows of the data, of which ``R`` are some; a context manager that stops work."""
 
     n_rows: int
 
@@ -255,9 +243,9 @@ class Rows[R](Protocol):
 class RowsInMemory:
     """The observations of a model; minibatches in parts, on several threads where they are large.
 
-    The parts are the same whatever the number of threads, so that a seed gives one result on every
-    machine. The other threads begin with the next minibatch, up to where this needs q(w), while the
-    step of q(w) is made.
+    The parts are the same for any number of threads, so that a seed gives one result everywhere.
+    The other threads begin with the next minibatch, up to where it needs q(w), while q(w) makes its
+    step.
     """
 
     def __init__(self, model: SparseModel, sites: SparseSites) -> None:

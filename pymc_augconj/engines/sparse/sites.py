@@ -40,10 +40,7 @@ class SparseSites:
     def targets(
         self, point: Point, rows: Index | slice, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        """Return ℓ of every observation and the target sites (ĥ, λ̂) of its predictors.
-
-        ``rows`` are observations as in :class:`.SparseModel`.
-        """
+        """Return ℓ of some observations and the target sites (ĥ, λ̂) of their predictors."""
         values: list[Array] = []
         h, lam = np.empty_like(mean), np.empty_like(mean)
         for one in self._observed(rows, mean, var):

@@ -180,10 +180,7 @@ class _Run:
         )  # fmt: skip
 
     def _last_bound(self) -> tuple[float, dict[str, float]]:
-        """Return the bound on all the data, or its mean over the last minibatches, with its error.
-
-        The latter where all the data are more than the minibatches so far together.
-        """
+        """Return the bound on all the data, or its mean over the last minibatches if these were fewer."""
         if self.n_rows <= len(self.iterations) * self.batch_size:
             return self._bound(None, self.q), {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
@@ -327,19 +324,12 @@ def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
 
 
 def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
-    """Return (delay, forgetting) for a number of passes over the data.
-
-    A pass has as many observations of minibatches as there are; ``learned`` is whether
-    hyperparameters or inducing inputs move.
-    """
+    """Return (delay, forgetting) for so many passes; ``learned``: hyperparameters or Z move."""
     return FORGETFUL_RATE if learned and passes >= _SEVERAL else RATE
 
 
 class Adam:
-    """Stochastic gradient ascent with a step size of its own for every coordinate of some arrays.
-
-    ``rate`` is approximately the longest step of a coordinate.
-    """
+    """Stochastic gradient ascent; ``rate`` is approximately the longest step of a coordinate."""
 
     def __init__(self, rate: float, decay: tuple[float, float] = (0.9, 0.999)) -> None:
         self.rate, self.decay, self._count = rate, decay, 0
@@ -367,13 +357,9 @@ def judge_convergence(
     last: tuple[int, State],
     batch_size: int,
 ) -> tuple[bool, str]:
-    """Return whether the objective has stopped rising, and a sentence about it.
+    """Return whether the objective rises no more from ``before`` to ``last``, and a sentence.
 
-    Bounds of different minibatches differ by their noise, which hides a slow rise. Of the same
-    observations, two states of the optimiser run tell the difference of their bounds far better.
-
-    ``before`` are number of iterations and state when some iterations were left, ``last`` those
-    after the last one.
+    Noise hides a slow rise between minibatches; bounds of the same observations tell it far better.
     """
     count, end = last
     if before is None or count < _FEWEST:

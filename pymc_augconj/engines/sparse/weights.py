@@ -164,11 +164,7 @@ def weights_model(
     names: Sequence[str],
     point: Point,
 ) -> LatentGaussianModel:
-    """Return the model with some processes replaced by their weights.
-
-    ``inducing`` are the inducing inputs of these, ``names`` the entries of the point that hold
-    their weights, and ``point`` is any value of θ.
-    """
+    """Return the model with processes replaced by their weights, which entries ``names`` hold."""
     if lgm.forward:
         raise AugmentationError(
             f"variables {[f.name for f in lgm.forward]}: expected no variable that nothing "

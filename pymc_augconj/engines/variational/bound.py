@@ -167,10 +167,7 @@ class Bound:
         return total, magnitude, layout.stack_rows(linear), layout.stack_precisions(precisions)
 
     def at_prior(self) -> Evaluation:
-        """Return the evaluation at q = p, all sites (0, 0), without a factorisation.
-
-        An improper prior is taken with its first sites.
-        """
+        """Return the evaluation at sites (0, 0), or at the first ones of an improper prior."""
         prior, groups = self.prior, self.family.priors.groups
         first = prior.first_sites(groups.coupling)
         if first[1].any():

@@ -166,10 +166,7 @@ class PointwiseLogLikelihood:
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
-        """Return the log densities at S draws of the stacked predictors, ``eta`` of shape (S, N).
-
-        They are of shape (S, …), by observed variable or potential.
-        """
+        """Return log densities, (S, …), at draws of the stacked predictors, (S, N), by variable."""
         densities = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
@@ -209,10 +206,7 @@ class Fingerprint:
 def densities(
     lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
 ) -> dict[str, float]:
-    """Return the log density of each observed variable, see :class:`Fingerprint`.
-
-    ``observed`` has the observations by variable; other variables are left out.
-    """
+    """Return the log density of each variable of ``observed``, see :class:`Fingerprint`."""
     eta = np.array(lgm.offset(point), dtype=float)
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):
         eta += read(point).apply(np.linspace(-1.0, 1.0, block.total_size))

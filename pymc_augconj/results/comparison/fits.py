@@ -66,12 +66,10 @@ def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
 
 
 def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
-    """Return PyMC's result of interrupted chains with the draws that it left out.
+    """Return PyMC's result of interrupted chains with the draws that it left out, as a group.
 
-    PyMC keeps equal numbers of draws of some chains, so that most draws remain. ``traces`` has the
-    ``pymc.backends.NDArray`` of every chain by its number, which begins with ``tune`` draws of
-    tuning. Chains keep their numbers in the result; the group ``posterior_rest`` has the other
-    draws, if any, along the axis ``sample``, with their chains and draws.
+    PyMC keeps equal numbers of draws of some chains. ``traces`` has the ``pymc.backends.NDArray``
+    of every chain by its number, which begins with ``tune`` draws of tuning.
     """
     found = "posterior" in tree.children
     like = tree["posterior" if found else "warmup_posterior"].to_dataset()
@@ -134,11 +132,7 @@ def common_posteriors(
     filter_vars: str | None = None,
     coords: Mapping[Hashable, Any] | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Return each fit's posterior, restricted to the same variables in the same order and layout.
-
-    Every variable has dimensions (chain, draw, …) with 0, 1, 2, … as labels of chain and draw.
-    Variables match by name; shapes, and labels where both fits have them, must agree.
-    """
+    """Return each fit's posterior, (chain, draw, …), with the same variables, order and layout."""
     posteriors = {name: tree["posterior"].to_dataset() for name, tree in trees.items()}
     names = _common_names(posteriors, var_names, filter_vars)
     first_name = next(iter(posteriors))

@@ -110,8 +110,7 @@ def _draw(
 ) -> PlotCollection:
     """Draw each fit in turn on shared axes.
 
-    ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
-    empties autocorrelations and makes ranks raise false alarms.
+    ArviZ would pad fits of unequal chains or draws with NaN, which ranks take for alarms.
     """
     data = xr.concat(
         [tree["posterior"].to_dataset() for tree in fits.values()], dim="fit", join="outer"
@@ -230,10 +229,9 @@ def _arguments(
 def _thinning(posterior: xr.Dataset) -> int:
     """Return k such that every k-th draw of a chain is nearly independent of the last.
 
-    The uniformity test of ranks assumes independent draws: with autocorrelation 0.7 four
-    chains of one distribution were flagged at α = 0.01 in 60 % of 150 simulations unthinned, in
-    3 % of 100 thinned like this. ArviZ's own factor comes from the ESS over chains, which is
-    small when chains disagree, and so removes the disagreement that the figure is to show.
+    The test of ranks assumes independence: with autocorrelation 0.7 chains of one distribution were
+    flagged at α = 0.01 in 60 % of 150 simulations, thinned like this in 3 % of 100. ArviZ's own
+    factor is by all chains, and so removes a disagreement of these.
     """
     chains = scalar_draws(posterior)
     ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
@@ -247,8 +245,7 @@ def drawable_entries(
 ) -> dict[str, xr.Dataset]:
     """Return posteriors with a scalar variable, named like ``f[3]``, for each entry to be drawn.
 
-    These are at most ``max_entries`` entries of each variable that are finite in all fits and
-    constant in none, evenly spaced from the first to the last.
+    These are at most ``max_entries`` of each variable, finite in all fits and constant in none.
     """
     labels = _entry_names(next(iter(posteriors.values())))
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}
