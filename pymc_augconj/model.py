@@ -246,7 +246,7 @@ class LatentGaussianModel:
         return sentences
 
     def require_latents(self) -> None:
-        """Raise if the user's model has integrated its process out, so that there are no latents."""
+        """Raise if the user's model has integrated its process out: there are no latents."""
         if not self.blocks:
             raise AugmentationError(
                 "expected Gaussian latents to approximate, found hyperparameters alone, as the "

@@ -174,7 +174,7 @@ class Search[E: Evaluation]:
         *,
         differentiate: bool = True,
     ) -> tuple[HyperClimb[E], dict[str, Array]]:
-        """Return the inner run at ``x`` from given sites, or the best so far, and its derivatives."""
+        """Return the inner run at ``x`` from given sites or the best ones, and its derivatives."""
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):

@@ -180,7 +180,7 @@ class _Run:
         )  # fmt: skip
 
     def _last_bound(self) -> tuple[float, dict[str, float]]:
-        """Return the bound on all the data, or its mean over the last minibatches if these were fewer."""
+        """Return the bound on all the data, or its mean over minibatches if these were fewer."""
         if self.n_rows <= len(self.iterations) * self.batch_size:
             return self._bound(None, self.q), {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
