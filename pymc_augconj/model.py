@@ -28,8 +28,6 @@ from .likelihoods.contract import MultiLikelihood
 from .linalg.linear_map import LinearMap
 from .point import Point, PointMap
 
-__all__ = ["EntryDensities", "ForwardVariable", "Hyperparameter", "LatentGaussianModel", "Site"]
-
 
 @dataclass(frozen=True)
 class Site:

@@ -28,18 +28,6 @@ from typing import Any
 from .model import Hyperparameter, LatentGaussianModel
 from .point import PointMap
 
-__all__ = [
-    "BY_ENTRY",
-    "EXCHANGE",
-    "Factors",
-    "Plan",
-    "can_use_gradient",
-    "describe",
-    "has_many",
-    "held_names",
-    "make_plan",
-]
-
 # From this many collapsed scalars on, NUTS replaces slice sampling if possible.
 _FEWEST_FOR_GRADIENT = 6
 

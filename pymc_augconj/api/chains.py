@@ -28,8 +28,6 @@ from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_res
 
 from .step import AugmentedGibbs
 
-__all__ = ["Chains", "sample_chains", "warn_of_few_draws"]
-
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
 _INTERVAL = 0.25

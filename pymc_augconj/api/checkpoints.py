@@ -18,8 +18,6 @@ from pymc.stats.convergence import SamplerWarning
 
 from pymc_augconj.point import Point
 
-__all__ = ["CHECKPOINT", "Checkpoint", "Checkpoints", "chain_number"]
-
 #: The statistic of a step that has the state after it, pickled.
 CHECKPOINT = "checkpoint"
 

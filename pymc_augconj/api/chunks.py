@@ -19,8 +19,6 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import predictions_tree
 
-__all__ = ["chunks_of", "is_dask_array", "predict_chunks"]
-
 # Options that may hold a number for every input, which would have to be in chunks, too.
 _BY_INPUT = ("ynew", "offset")
 # Rows of a chunk where the arrays have none, or smaller ones: some 10 MB.

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, LogPrior
 from pymc_augconj.engines.options import COMMON, InducingOptions, Options, SVIOptions
-from pymc_augconj.engines.registry import ENGINES, Engine, given_options, minibatch_engines
+from pymc_augconj.engines.registry import ENGINES, Engine, given_options
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
@@ -37,12 +37,10 @@ from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
-from pymc_augconj.results.approximation.nested import NestedApproximation
+from pymc_augconj.results.approximation.summary import Fit
 
 from .chunks import chunks_of
 from .sparsify import listed, sparse_problem
-
-__all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
 
@@ -62,7 +60,7 @@ def fit(
     model: Model | None = None,
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
-    start: Mapping[str, Any] | Approximation | NestedApproximation | None = None,
+    start: Mapping[str, Any] | Fit | None = None,
     max_iter: int = 1000,
     tol: float = 1e-6,
     random_seed: int | None = None,
@@ -187,8 +185,7 @@ def fit(
         if not sparse:
             for process in listed(gp):
                 name_of(process, lgm)
-        fits = Approximation | NestedApproximation
-        values = start.theta if isinstance(start, fits) else start
+        values = start.theta if isinstance(start, Fit) else start
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
@@ -196,9 +193,7 @@ def fit(
         log_prior: LogPrior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
-        last = max_iter if engine.minibatches else None
-        report = _Progress(method, callback, show=progressbar, bound=engine.bound, last=last)
-        stack.enter_context(report)
+        report = _progress(stack, engine, max_iter, callback) if progressbar else callback
         if isinstance(chosen, SVIOptions) and chosen.batch_size is None:
             batch_size = batch_size_of(written) or _DEFAULT_BATCH_SIZE
             chosen = replace(chosen, batch_size=batch_size)
@@ -217,7 +212,7 @@ def fit(
         assert solve is not None  # given_options refuses inducing points where they are not taken
         outcome = solve(problem)
         optimised = time.perf_counter()
-        result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+        result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
         if model is written:
             result.keep_recognition(recognition)
@@ -300,7 +295,7 @@ def _with_all_data(written: Model, engine: Engine, data: Any) -> Model:
     if model is not written and not engine.minibatches:
         raise AugmentationError(
             f"method={engine.name!r}: expected all the data in the model, found pm.Minibatch; use "
-            f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
+            "method='svi', or write the model with the data themselves"
         )
     return model
 
@@ -382,52 +377,32 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
         ) from None
 
 
-class _Progress:
-    """Progress bar, and the user's callback, as a context manager."""
+def _progress(
+    stack: ExitStack,
+    engine: Engine,
+    max_iter: int,
+    callback: Callable[[FitState], object] | None,
+) -> Callable[[FitState], None]:
+    """Show a progress bar until the end of ``stack``; return what updates it, and calls back."""
+    last = f" of {max_iter}" if engine.minibatches else ""
+    value = "bound" if engine.bound else "evidence"
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("iteration {task.fields[count]}" + last),
+        TextColumn(value + " {task.fields[bound]:.4f}"),
+        TextColumn("residual {task.fields[residual]:.1e}"),
+        TimeElapsedColumn(),
+    )
+    progress = stack.enter_context(Progress(*columns))
+    fields = {"count": 0, "bound": np.nan, "residual": np.nan}
+    # Not visible yet, so that a refused model leaves no line of NaN.
+    task = progress.add_task(engine.name, total=None, visible=False, **fields)
 
-    def __init__(
-        self,
-        method: str,
-        callback: Callable[[FitState], object] | None,
-        *,
-        show: bool,
-        bound: bool,
-        last: int | None = None,
-    ) -> None:
-        self._callback, self._show, self._method = callback, show, method
-        self._value = "bound" if bound else "evidence"
-        self._of = "" if last is None else f" of {last}"
-        self._progress: Progress | None = None
+    def report(state: FitState) -> None:
+        bound, residual = state.iteration.bound, state.iteration.residual
+        progress.update(task, visible=True, count=state.count, bound=bound, residual=residual)
+        if callback is not None:
+            callback(state)
 
-    def __enter__(self) -> None:
-        if self._show:
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                TextColumn("iteration {task.fields[count]}" + self._of),
-                TextColumn(self._value + " {task.fields[bound]:.4f}"),
-                TextColumn("residual {task.fields[residual]:.1e}"),
-                TimeElapsedColumn(),
-            )
-            self._progress = Progress(*columns)
-            self._task = self._progress.add_task(
-                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
-            )
-            self._progress.start()
-
-    def __call__(self, state: FitState) -> None:
-        """Show an iteration, and call the callback."""
-        if self._progress is not None:
-            self._progress.update(
-                self._task,
-                visible=True,  # only now, so that a refused model leaves no line of NaN
-                count=state.count,
-                bound=state.iteration.bound,
-                residual=state.iteration.residual,
-            )
-        if self._callback is not None:
-            self._callback(state)
-
-    def __exit__(self, *details: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    return report

@@ -21,8 +21,6 @@ from pymc_augconj.typing import Index
 from .step import AugmentedGibbs
 from .updates import SliceUpdate
 
-__all__ = ["NativeGibbs", "Recorder"]
-
 # Steps of a chain from which loading the loop takes less time than it saves.
 _FEWEST = 500
 # Steps of the first block; seconds that later ones take, as interrupts wait for their end; and

@@ -24,8 +24,6 @@ from .chunks import is_dask_array, predict_chunks
 from .predict_approximation import classes_of_fit, process_of_fit, y_of_fit
 from .predict_draws import predict_series, process_of_draws, y_of_draws
 
-__all__ = ["draws_of", "model_of", "predict"]
-
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
 

@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 
 from .predict_draws import by_inputs, classes_of
 
-__all__ = ["classes_of_fit", "process_of_fit", "y_of_fit"]
-
 
 def process_of_fit(result: Approximation, request: Request) -> Variables:
     """Return means and standard deviations of the process, and covariances if asked for."""

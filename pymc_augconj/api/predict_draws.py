@@ -43,8 +43,6 @@ from pymc_augconj.results.predictions import (
 )
 from pymc_augconj.typing import Array
 
-__all__ = ["by_inputs", "classes_of", "predict_series", "process_of_draws", "y_of_draws"]
-
 
 @dataclass(frozen=True)
 class _ProcessDraws(NewProcess):

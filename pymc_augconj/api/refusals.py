@@ -11,8 +11,6 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import UncertainEvidenceError
 
-__all__ = ["Refusals"]
-
 # A chain ends where more than this part of its updates met refused values, once there are some.
 _MANY, _FEWEST = 0.05, 100
 

@@ -32,8 +32,6 @@ from .sparsify import sparsified
 from .step import AugmentedGibbs
 from .stored import StoredRun
 
-__all__ = ["sample"]
-
 # Options of PyMC's other steps, besides the names of these.
 _OF_STEPS = ("target_accept",)
 

@@ -22,8 +22,6 @@ from pymc_augconj.results.predictions import needed_draws, predictions_tree
 from .sparsify import Sparsified
 from .step import AugmentedGibbs
 
-__all__ = ["SparseGibbs", "add_log_likelihood", "observed_names"]
-
 _GROUP = "log_likelihood"
 _OPTION = f"idata_kwargs[{_GROUP!r}]"
 

@@ -36,8 +36,6 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_inputs_name, inducing_name
 from pymc_augconj.results.approximation.sparse import SparseApproximation
 
-__all__ = ["Sparsified", "listed", "sparse_problem", "sparsified", "sparsify"]
-
 # Inducing points of a process.
 _DEFAULT_NUMBER = 100
 

@@ -39,8 +39,6 @@ from .refusals import Refusals
 from .report import report_of
 from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
 
-__all__ = ["AugmentedGibbs"]
-
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0

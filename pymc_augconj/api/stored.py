@@ -32,8 +32,6 @@ from .step import AugmentedGibbs
 if TYPE_CHECKING:
     from pymc_augconj.results.draw_store import DrawStore
 
-__all__ = ["StoreRecorder", "StoredRun"]
-
 # Seconds between two states of a chain that are written.
 INTERVAL = 5.0
 _CHAINS = 4

@@ -21,14 +21,6 @@ from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
 from pymc_augconj.engines.gibbs.targets import Target
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "EllipticalUpdate",
-    "EntrywiseSliceUpdate",
-    "GradientUpdate",
-    "MixedUpdate",
-    "SliceUpdate",
-]
-
 # Length of the first window after which the covariance is re-estimated during tuning; windows
 # double.
 _FIRST_WINDOW = 25

@@ -10,8 +10,6 @@ import pymc as pm
 
 from .sample import sample
 
-__all__ = ["warm_up"]
-
 # Enough steps for the loop, see :mod:`.native_step`.
 _DRAWS, _TUNE = 300, 200
 

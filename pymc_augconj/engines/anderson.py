@@ -13,9 +13,6 @@ from pymc_augconj.typing import Array
 
 from .base import Evaluation
 
-__all__ = ["Anderson", "extrapolate"]
-
-
 DEPTH = 6
 
 

@@ -27,8 +27,6 @@ from pymc_augconj.typing import Array
 
 from .base import Climb, Evaluation, FitProblem, FitState, Iteration
 
-__all__ = ["HyperClimb", "Search"]
-
 # Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
 # that a line search turns back.
 _BOWL = 1e3

@@ -20,8 +20,6 @@ import zarr
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-__all__ = ["DrawStore"]
-
 _MARK, _STATES = "pymc_augconj", "sampler_state"
 # Numbers in a chunk of the largest array, and draws at most.
 _CHUNK, _MOST_DRAWS = 1 << 19, 5000

@@ -20,9 +20,6 @@ from pymc_augconj.prediction.mixtures import (
 )
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
-__all__ = ["ObservationOptions", "Request", "needed_draws", "predictions_tree"]
-
-
 # Dims and values of variables, by name.
 Variables = Mapping[str, tuple[Sequence[str], np.ndarray]]
 # Coordinates of chain and draw.

@@ -39,9 +39,6 @@ from .objective import (
 from .quantile import solve_qp
 from .solve import solve
 
-__all__ = ["EPFamily", "ExpectationPropagation"]
-
-
 Report = Callable[[Iteration, EPEvaluation], None]
 
 

@@ -39,23 +39,15 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.base import Evaluation
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
-from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
 from pymc_augconj.typing import Array
-
-__all__ = [
-    "EPEvaluation", "EPInfo", "EPObjective", "EPResult", "EPState", "ModelPrior", "Recorder",
-    "Report", "SiteGroup", "Sweep", "all_moments", "dense_prior", "tilted_quadratures",
-]  # fmt: skip
 
 
 class ModelPrior:
@@ -72,20 +64,6 @@ class ModelPrior:
     def condition(self, h: Array, lam: Array) -> Posterior:
         """Return the posterior given sites of either sign, or raise NotPositiveDefiniteError."""
         return condition(self.prior, self.groups, h, lam, solver=self.solver)
-
-
-def dense_prior(C: Array, m: Array) -> ModelPrior:
-    """Return f ~ N(m, C), C perhaps singular, as the prior of N predictors."""
-    size = len(m)
-    nowhere: Any = None  # the covariance is given
-    block = LatentBlock(
-        name="f", value_name="f", form="multivariate normal", shape=(size,), size=size, copies=1,
-        whitened=False, kind="dense", scale=nowhere,
-    )  # fmt: skip
-    prior = block_prior(block, np.asfortranarray(C, dtype=float))
-    maps = (RowSelection(np.arange(size), None, size),)
-    latents = LatentPrior(np.asarray(m, dtype=float), (prior,), maps, maps)
-    return ModelPrior(latents, RowGroups.apart(size), solver="observation")
 
 
 @dataclass(frozen=True)
@@ -152,7 +130,7 @@ class EPEvaluation(Evaluation):
 
 
 class EPObjective:
-    """EP as a function of the sites, for one prior."""
+    """EP as a function of the sites, for one prior; groups have every predictor once."""
 
     def __init__(
         self,
@@ -162,16 +140,6 @@ class EPObjective:
         *,
         shrink: Array | float = 1.0,
     ) -> None:
-        if not 0.0 < power <= 1.0:
-            raise ValueError(f"power: expected a number in (0, 1], got {power}")
-        covered = np.zeros(prior.size, dtype=int)
-        for group in groups:
-            covered[group.rows] += 1
-        if not (covered == 1).all():
-            raise ValueError(
-                "expected every predictor to belong to one group of sites, got "
-                f"{np.count_nonzero(covered != 1)} of {prior.size} that do not"
-            )
         self.prior, self.groups, self.power, self.shrink = prior, tuple(groups), power, shrink
 
     def evaluate(self, h: Array, lam: Array) -> EPEvaluation:

@@ -20,52 +20,27 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.typing import Array
 
 from .objective import (
     EPEvaluation,
-    EPInfo,
     EPObjective,
     EPResult,
     EPState,
     Recorder,
     Report,
-    SiteGroup,
     all_moments,
-    dense_prior,
 )
-from .solve import LARGEST_SIZE, as_groups, polish, solve
+from .solve import LARGEST_SIZE, polish, solve
 from .sweeps import sweep_parallel
-
-__all__ = ["run_qp", "solve_qp"]
-
 
 # Sweeps at one δ reduce the mismatch from its update to this share.
 _PART = 0.01
 _PATIENCE = 20
 # Shortest step towards a new δ, as a share of the way.
 _SHORTEST_STEP = 1.0 / 64.0
-
-
-def run_qp(
-    C: Array,
-    m: Array,
-    sites: LikelihoodDensity | Sequence[SiteGroup],
-    start: EPState | None = None,
-    *,
-    power: float = 1.0,
-    **options: Any,
-) -> tuple[EPState, EPInfo]:
-    """Run quantile propagation on f ~ N(m, C) with one site an entry of f."""
-    objective = EPObjective(dense_prior(C, m), as_groups(sites), power)
-    result = solve_qp(objective, start, **options)
-    return result.state, result.info
 
 
 def solve_qp(

@@ -37,47 +37,29 @@ Bayesian networks. UAI.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
 from .objective import (
     EPEvaluation,
-    EPInfo,
     EPObjective,
     EPResult,
     EPState,
     Recorder,
     Report,
-    SiteGroup,
     Sweep,
     all_moments,
-    dense_prior,
 )
 from .sweeps import sweep_parallel, sweep_sequential
-
-__all__ = [
-    "InnerOptimum",
-    "as_groups",
-    "climb_double_loop",
-    "covariance_of_statistics",
-    "minimise_inner",
-    "polish",
-    "run_ep",
-    "solve",
-    "tilted_covariance",
-]
 
 # Each step has to halve the residual, after shortening to no less than this.
 SHORTEST_STEP = 0.1
@@ -140,26 +122,6 @@ def tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]
     return tilted.var, cross, 0.25 * square
 
 
-def run_ep(
-    C: Array,
-    m: Array,
-    sites: LikelihoodDensity | Sequence[SiteGroup],
-    start: EPState | None = None,
-    *,
-    power: float = 1.0,
-    **options: Any,
-) -> tuple[EPState, EPInfo]:
-    """Run expectation propagation on f ~ N(m, C) with one site an entry of f."""
-    groups = as_groups(sites)
-    result = solve(EPObjective(dense_prior(C, m), groups, power), start, **options)
-    return result.state, result.info
-
-
-def as_groups(sites: LikelihoodDensity | Sequence[SiteGroup]) -> Sequence[SiteGroup]:
-    """Return groups of sites, given groups or one density."""
-    return sites if isinstance(sites, Sequence) else (SiteGroup(slice(None), sites),)
-
-
 def solve(
     objective: EPObjective,
     start: EPState | None = None,
@@ -173,10 +135,6 @@ def solve(
     report: Report | None = None,
 ) -> EPResult:
     """Find a fixed point of EP."""
-    if schedule not in ("parallel", "sequential"):
-        raise ValueError(f"schedule: expected 'parallel' or 'sequential', got {schedule!r}")
-    if not SMALLEST_DAMPING <= damping <= 1.0:
-        raise ValueError(f"damping: expected a number in [{SMALLEST_DAMPING}, 1], got {damping}")
     recorder = Recorder(objective, max_iter, tol, report)
     current = None if start is None else recorder.attempt(start.h, start.lam)
     if current is None:

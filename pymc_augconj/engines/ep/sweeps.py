@@ -27,9 +27,6 @@ from pymc_augconj.typing import Array
 
 from .objective import EPEvaluation, EPObjective, Recorder, SiteGroup
 
-__all__ = ["sweep_parallel", "sweep_sequential"]
-
-
 LARGEST_GROWTH = 4.0
 LARGEST_WORSENING = 2.0
 # Factors of the damping after a sweep that lowered the residual, and after another one.

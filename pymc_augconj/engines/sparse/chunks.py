@@ -38,8 +38,6 @@ from .rows import (
 )
 from .sites import SparseSites
 
-__all__ = ["Chunk", "ChunkReader", "ChunkedData", "ChunkedInputs", "RandomPart", "RowsInChunks"]
-
 # Chunks of which a minibatch has rows.
 _CHUNKS = 4
 

@@ -43,8 +43,6 @@ from pymc_augconj.typing import Array, Index
 
 from .inducing import ComponentPosterior, factor_at, selection_of
 
-__all__ = ["ComponentDesign", "SparseComponent", "inducing_entry"]
-
 
 def inducing_entry(process: ProcessPrior) -> str:
     """Return the entry of derivatives that is by the inducing inputs; no name of PyMC's."""

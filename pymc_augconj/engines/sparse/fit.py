@@ -59,8 +59,6 @@ from .rows import (
 )
 from .sites import SparseSites, mean_field_rule
 
-__all__ = ["SparseFit", "outcome_of"]
-
 
 def outcome_of(
     model: SparseModel,

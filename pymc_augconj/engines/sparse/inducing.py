@@ -29,11 +29,6 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "ComponentPosterior", "WeightsPosterior", "factor_at", "inducing_block", "inducing_inputs",
-    "joined", "process_cov", "selection_of",
-]  # fmt: skip
-
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
 

@@ -35,8 +35,6 @@ from pymc_augconj.typing import Array, Index
 from .component import ComponentDesign, SparseComponent
 from .inducing import WeightsPosterior, joined
 
-__all__ = ["SparseDesign", "SparseModel", "observations_of"]
-
 
 class SparseModel:
     """A recognised model whose processes act through inducing points.
@@ -49,9 +47,8 @@ class SparseModel:
     ) -> None:
         self.lgm, self.priors = lgm, tuple(priors)
         groups = [tuple((p,) for p in range(site.shape[0])) for site in lgm.sites]
-        #: Whether one component has all predictors, in their order.
-        self.is_whole = lgm.is_of_one_predictor
-        maps = [] if self.is_whole else [[A(point) for A in lgm.maps] for point in points]
+        one = lgm.is_of_one_predictor
+        maps = [] if one else [[A(point) for A in lgm.maps] for point in points]
         try:
             components = find_components(lgm, groups, maps)
         except AugmentationError:
@@ -99,9 +96,6 @@ class SparseModel:
         self, point: Point, inducing: Sequence[Array], rows: Index | slice = slice(None)
     ) -> SparseDesign:
         """Return the predictors of some observations at θ and given inducing inputs."""
-        if self.is_whole:
-            only = self.parts[0].design(point, inducing, rows)
-            return SparseDesign(self, point, rows, [only], [slice(None)], only.offset)
         chosen = observations_of(self._ends, rows)
         sites = self.lgm.sites
         offset = self._offset(point)
@@ -174,9 +168,6 @@ class SparseDesign:
 
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, list[Array]]:
         """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
-        if self.model.is_whole:
-            mean, var, half = self.parts[0].moments(q.parts[0])
-            return mean, var, [half]
         mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
         for part, where, own in zip(self.parts, self.where, q.parts, strict=True):
             mean[where], var[where], half = part.moments(own)

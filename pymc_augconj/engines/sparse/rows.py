@@ -22,12 +22,6 @@ from .inducing import WeightsPosterior, joined
 from .model import SparseDesign, SparseModel
 from .sites import SparseSites
 
-__all__ = [
-    "Batch", "BatchPart", "EvaluatedRows", "Reducer", "Rows", "RowsInMemory", "State", "Sums",
-    "add_sums", "all_slopes", "evaluated", "expected_sums", "few_rows", "natural_sums",
-    "slope_sums", "start_sums",
-]  # fmt: skip
-
 # Numbers in the largest array of a pass over all rows: 80 MB.
 _LARGEST = 10_000_000
 # Rows from which two threads save more than they cost, and rows of a part where there are more.

@@ -20,8 +20,6 @@ from pymc_augconj.typing import Array, Index
 
 from .model import observations_of
 
-__all__ = ["SparseSites", "mean_field_rule"]
-
 
 class SparseSites:
     """The observed variables of a model under one rule."""

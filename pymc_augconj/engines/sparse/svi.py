@@ -43,8 +43,6 @@ from .model import SparseModel
 from .rows import Batch, Rows, RowsInMemory, State, all_slopes, expected_sums, start_sums
 from .sites import SparseSites, mean_field_rule
 
-__all__ = ["Adam", "StochasticVariational", "default_rate", "rate_at"]
-
 # Robbins and Monro's (delay, forgetting): nearly the average over all minibatches so far. Measured
 # on 180 000 logistic observations with M = 200, distance of the bound from the best one after 400
 # iterations of 1000 observations: 50 nats, and 50 to 90 with a forgetting of 1 and delays from 1 to

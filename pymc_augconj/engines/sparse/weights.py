@@ -44,8 +44,6 @@ from pymc_augconj.typing import Array
 
 from .inducing import factor_at, selection_of
 
-__all__ = ["SMALLEST_VAR", "ExpectedDensity", "WithResidual", "residual_name", "weights_model"]
-
 #: Least r, so that its square root has a derivative; it changes no density by 1e-11.
 SMALLEST_VAR = 1e-12
 

@@ -30,9 +30,6 @@ from pymc_augconj.typing import Array
 from .bound import Bound, BoundFamily, Stage, bound_gradient
 from .vgp import VariationalGaussian
 
-__all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "SiteFit", "climb"]
-
-
 _SMALLEST_RATE = 2.0**-20
 #: Largest residual for a start at the prior; wide priors exceed it if a log density is rounded to
 #: −∞ or grows exponentially. Then the best start with these standard deviations about the prior

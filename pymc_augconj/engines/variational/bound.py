@@ -53,8 +53,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Mask
 
-__all__ = ["Bound", "BoundFamily", "Stage", "bound_gradient", "stages_in_turn"]
-
 
 @dataclass(frozen=True)
 class Stage:

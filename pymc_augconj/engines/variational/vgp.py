@@ -35,9 +35,6 @@ from pymc_augconj.quadrature.expectation import MOST_PREDICTORS, gaussian_cubatu
 from pymc_augconj.quadrature.nodes import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["VariationalGaussian", "expectations"]
-
-
 # Keeps closed forms finite; the derivative by a variance of zero does not matter.
 _SMALLEST_VAR = 1e-12
 

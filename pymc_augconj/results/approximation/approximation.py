@@ -29,8 +29,6 @@ from .leave_one_out import pareto_k
 from .storage import load_state, save_state
 from .summary import Fit, contents
 
-__all__ = ["Approximation"]
-
 DEFAULT_DRAWS = 1000
 
 

@@ -21,15 +21,6 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "AffineMean",
-    "Fingerprint",
-    "FittedLatents",
-    "LazyMeans",
-    "PointwiseLogLikelihood",
-    "densities",
-]
-
 
 @dataclass(frozen=True)
 class AffineMean:

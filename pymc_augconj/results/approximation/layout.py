@@ -14,8 +14,6 @@ import xarray as xr
 
 from pymc_augconj.typing import Array
 
-__all__ = ["Labels", "fitting_dims", "inducing_inputs_name", "inducing_name"]
-
 
 @dataclass(frozen=True)
 class Labels:

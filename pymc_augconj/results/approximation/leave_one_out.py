@@ -29,8 +29,6 @@ from pymc_augconj.typing import Array
 
 from .layout import Labels
 
-__all__ = ["leave_one_out", "pareto_k"]
-
 # Largest k̂ by which ArviZ calls a value good, and observations that are done at once.
 _GOOD_K, _AT_ONCE = 0.7, 500
 _DRAWS = 4000

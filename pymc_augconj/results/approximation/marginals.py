@@ -10,8 +10,6 @@ from scipy.special import ndtri
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["density_of_draws", "grid_of", "mixture_density", "tilted_densities"]
-
 # Half the width of a grid, in standard deviations of the components at its ends.
 _WIDTH = 4.5
 # Share of weighted draws beyond each end of a grid, and the number of bins that they are put in

@@ -36,15 +36,6 @@ from .approximation import Approximation
 from .fitted_model import densities
 from .layout import inducing_inputs_name, inducing_name
 
-__all__ = [
-    "check_data",
-    "check_draws",
-    "check_inducing_draws",
-    "check_likelihood",
-    "check_process",
-    "inducing_inputs_of",
-]
-
 # Covariances from different operations differ by rounding if inputs are many length scales from
 # zero; predictions differ as little.
 _TOLERANCE = 1e-6

@@ -24,8 +24,6 @@ from pymc_augconj.typing import Array
 from .approximation import DEFAULT_DRAWS, Approximation
 from .layout import inducing_inputs_name, inducing_name
 
-__all__ = ["SparseApproximation"]
-
 # Largest number n of inputs for joint draws of a process, which take an n × n matrix.
 LARGEST_JOINT = 2000
 

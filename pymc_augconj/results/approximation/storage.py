@@ -30,8 +30,6 @@ from pymc_augconj.point import FixedValue
 from .fitted_model import AffineMean, Fingerprint, FittedLatents
 from .layout import Labels
 
-__all__ = ["load_state", "save_state"]
-
 FORMAT = 2
 
 _SUFFIX = ".npz"

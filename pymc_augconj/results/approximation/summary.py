@@ -16,8 +16,6 @@ from pymc_augconj.typing import Array
 from .fitted_model import FittedLatents
 from .layout import Labels, inducing_name
 
-__all__ = ["Fit", "contents"]
-
 _WIDTH = 100
 _LABEL = 17
 # Larger arrays of hyperparameters are printed as their shape.
