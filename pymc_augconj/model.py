@@ -31,36 +31,22 @@ from .point import Point, PointMap
 
 @dataclass(frozen=True)
 class Site:
-    """One observed variable or potential.
-
-    Attributes
-    ----------
-    name : str
-        The observed variable or potential.
-    likelihood : MultiLikelihood
-        Its density and augmentation, with arrays of shape (P, N).
-    size : int
-        Number of observations.
-    rows : slice
-        The rows of its predictors in the stacked η, one predictor after the other.
-    y : PointMap
-        The observations, float64, shape (size,), one array that all share and none changes; reads
-        shared data, never the point.
-    params : PointMap
-        The likelihood's parameters, each broadcastable against (size,).
-    refusal : AugmentationError, optional
-        Error of engines that need an augmentation; None if there is one.
-    is_prior : bool
-        Whether it is the prior of a latent whose block is flat, named as that variable.
-    """
+    """One observed variable or potential."""
 
     name: str
+    #: Its density and augmentation, with arrays of shape (P, N).
     likelihood: MultiLikelihood
+    #: Number of observations.
     size: int
+    #: The rows of its predictors in the stacked η, one predictor after the other.
     rows: slice
+    #: The observations, (size,), one array that all share and none changes; never of the point.
     y: PointMap[Array]
+    #: The likelihood's parameters, each broadcastable against (size,).
     params: PointMap[dict[str, Array]]
+    #: Error of engines that need an augmentation; None if there is one.
     refusal: AugmentationError | None = None
+    #: Whether it is the prior of a latent whose block is flat, named as that variable.
     is_prior: bool = False
 
     @property
@@ -112,32 +98,21 @@ class EntryDensities(Protocol):
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One free variable that is not a Gaussian latent.
+    """One free variable that is not a Gaussian latent."""
 
-    Attributes
-    ----------
-    name, value_name : str
-        The variable, and its entry in the point (``"ls"`` and ``"ls_log__"``).
-    shape : tuple of int
-        Shape of the entry in the point.
-    continuous : bool
-        Whether its dtype is a float.
-    role : {"prior", "likelihood", "both", "none"}
-        Place where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
-        ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
-        predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
-    why_not_optimised : str, optional
-        Reason why a point estimate is no summary of its posterior; None if it is.
-    entries : EntryDensities, optional
-        None where its entries are few, or not independent given everything else.
-    """
-
+    #: The variable, and its entry in the point (``"ls"`` and ``"ls_log__"``), of this shape.
     name: str
     value_name: str
     shape: tuple[int, ...]
+    #: Whether its dtype is a float.
     continuous: bool
+    #: Place where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
+    #: ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
+    #: predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
     role: str
+    #: Reason why a point estimate is no summary of its posterior; None if it is.
     why_not_optimised: str | None = None
+    #: None where its entries are few, or not independent given everything else.
     entries: EntryDensities | None = None
 
     @cached_property
@@ -148,54 +123,39 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class ForwardVariable:
-    """A free variable that nothing observed depends on, such as an imputed observation.
-
-    ``draw(rng, point)`` samples its value on PyMC's unconstrained scale given the rest;
-    ``log_density(point)`` is its term of the model's log density there.
-    """
+    """A free variable that nothing observed depends on, such as an imputed observation."""
 
     name: str
     value_name: str
     shape: tuple[int, ...]
+    #: Samples its value on PyMC's unconstrained scale given the rest.
     draw: Callable[[np.random.Generator, Point], np.ndarray]
+    #: Its term of the model's log density there.
     log_density: PointMap[np.ndarray]
 
 
 @dataclass(frozen=True)
 class LatentGaussianModel:
-    """A user's model in the form that engines use.
-
-    Attributes
-    ----------
-    blocks, sites, hyperparameters, forward : tuple
-        See the classes above; ``forward`` is in an order that can be sampled.
-    n_rows : int
-        n, the length of the stacked η.
-    offset : PointMap
-        η at u = 0, shape (n,).
-    maps : tuple of PointMap
-        A_b(θ), a :class:`~pymc_augconj.linalg.linear_map.LinearMap` for each block.
-    log_prior : PointMap
-        Log density of the hyperparameters with Jacobians, and all other factors of the model that
-        depend on hyperparameters alone.
-    log_prior_gradient : callable
-        ``point -> {name: derivative}`` of ``log_prior``.
-    predictor_pullback : callable
-        ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
-    predictor : callable
-        ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
-    """
+    """A user's model in the form that engines use."""
 
     blocks: tuple[LatentBlock, ...]
     sites: tuple[Site, ...]
     hyperparameters: tuple[Hyperparameter, ...]
+    #: In an order that can be sampled.
     forward: tuple[ForwardVariable, ...]
+    #: n, the length of the stacked η.
     n_rows: int
+    #: η at u = 0, shape (n,).
     offset: PointMap[Array]
+    #: A_b(θ) of each block.
     maps: tuple[PointMap[LinearMap], ...]
+    #: Log density of the hyperparameters with Jacobians, and all other factors of the model that
+    #: depend on hyperparameters alone; ``point -> {name: derivative}`` of it.
     log_prior: PointMap[np.ndarray]
     log_prior_gradient: Callable[[Point], dict[str, Array]]
+    #: ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
     predictor_pullback: Callable[[Point, Mapping[str, Array], Array], dict[str, Array]]
+    #: ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
     predictor: Callable[[Point, Mapping[str, Array]], Array]
 
     @property
