@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, overload
 
+import numpy as np
 import pymc as pm
 from pymc.backends.arviz import find_constants, find_observations
 from pymc.backends.base import BaseTrace
@@ -371,3 +373,30 @@ def _check_sparse(model: Model, vars: Any, sites: str) -> None:
             "sites='augmented': expected held sites with inducing points, since an expected log "
             "density has no auxiliary variable; leave sites out"
         )
+
+
+def warm_up() -> float:
+    """Compile the kernels of ``pac.sample``, which Numba keeps on disk, and return the seconds.
+
+    They do not depend on the model, and are otherwise compiled by the first call of
+    :func:`~pymc_augconj.sample` on a machine. So an image of a container, or a job of continuous
+    integration, has them beforehand: ``python -m pymc_augconj`` calls this. They are kept beside
+    the package, or in the directory ``NUMBA_CACHE_DIR``, until the package is installed anew.
+
+    Returns
+    -------
+    float
+        Up to a minute of a core the first time, a few seconds later.
+    """
+    begin = time.perf_counter()
+    x = np.arange(12) % 3
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        a, b = pm.Normal("a", 0.0, tau, shape=3), pm.Normal("b", 0.0, 1.0)
+        pm.Poisson("y", pm.math.exp(a[x] + b), observed=x)
+        pm.Binomial("k", n=50, logit_p=b + a, observed=[1, 20, 3])
+        pm.Normal("z", a, 1.0, observed=[0.0, 0.5, 1.0])
+    options: dict[str, Any] = {"progressbar": False, "quiet": True, "random_seed": 1}
+    # Enough steps for the loop, see :mod:`.native_step`.
+    sample(300, model=model, chains=1, compute_convergence_checks=False, **options)
+    return time.perf_counter() - begin

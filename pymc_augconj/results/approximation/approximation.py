@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,7 @@ from pymc_augconj.typing import Array
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .leave_one_out import pareto_k
 from .storage import load_state, save_state
-from .summary import Fit, contents
-
-DEFAULT_DRAWS = 1000
+from .summary import DEFAULT_DRAWS, Fit, contents
 
 
 @dataclass(repr=False, kw_only=True)
@@ -193,22 +190,13 @@ class Approximation(Fit):
             loaded from a file has no model, so that deterministics other than the latents are
             missing: use ``pm.compute_deterministics``.
         """
-        if not (isinstance(draws, Integral) and draws >= 1):
-            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
-        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
-        start = time.perf_counter()
+        rng, start = self._generator(draws, random_seed), time.perf_counter()
         whitened = self._draw_whitened(rng, draws)
         posterior = self._drawn(rng, whitened)
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
-        attrs = {
-            "method": self.method,
-            "log_evidence": self.log_evidence,
-            "converged": int(self.converged),
-            "sampling_time": self.timings["total"] + time.perf_counter() - start,
-        }
-        return self._labels.tree(groups, self.observed, attrs)
+        return self._tree(groups, start)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.

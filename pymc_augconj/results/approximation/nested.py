@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,9 @@ from pymc_augconj.typing import Array
 from .fitted_model import AffineMean, FittedLatents
 from .leave_one_out import leave_one_out, pareto_k
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
-from .summary import Fit
+from .summary import DEFAULT_DRAWS, Fit
 
 __all__ = ["NestedApproximation"]
-
-DEFAULT_DRAWS = 1000
 
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
 _CERTIFICATE = (200, 8)
@@ -240,9 +237,7 @@ class NestedApproximation(Fit):
             Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
             hyperparameters and deterministics included.
         """
-        if not (isinstance(draws, Integral) and draws >= 1):
-            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
-        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+        rng = self._generator(draws, random_seed)
         start, nested = time.perf_counter(), self.nested
         z, drawn = nested.draw(rng, int(draws))
         entries: dict[str, Array] = {}
@@ -261,10 +256,7 @@ class NestedApproximation(Fit):
         }
         if log_likelihood:
             groups["log_likelihood"] = self._log_likelihood(drawn)
-        seconds = self.timings["total"] + time.perf_counter() - start
-        attrs = {"method": self.method, "log_evidence": self.log_evidence}
-        attrs |= {"converged": int(self.converged), "sampling_time": seconds}
-        return self._labels.tree(groups, self.observed, attrs)
+        return self._tree(groups, start)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws with log likelihoods, for predictions, comparisons and ArviZ."""

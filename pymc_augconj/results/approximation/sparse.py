@@ -21,8 +21,9 @@ from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
-from .approximation import DEFAULT_DRAWS, Approximation
+from .approximation import Approximation
 from .layout import inducing_inputs_name, inducing_name
+from .summary import DEFAULT_DRAWS
 
 # Largest number n of inputs for joint draws of a process, which take an n × n matrix.
 LARGEST_JOINT = 2000

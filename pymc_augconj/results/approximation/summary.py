@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from pymc_augconj.engines.registry import ENGINES
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
 from .fitted_model import FittedLatents
@@ -18,6 +23,8 @@ from .layout import Labels, inducing_name
 
 _WIDTH = 100
 _LABEL = 17
+# Draws of :meth:`Approximation.to_datatree`.
+DEFAULT_DRAWS = 1000
 # Larger arrays of hyperparameters are printed as their shape.
 _MOST_NUMBERS = 8
 
@@ -48,6 +55,24 @@ class Fit:
 
     def keep_recognition(self, recognition: Any) -> None:
         """Do nothing where predictions are those of draws."""
+
+    def _generator(
+        self, draws: object, random_seed: int | np.random.Generator | None
+    ) -> np.random.Generator:
+        """Return the generator of some draws, by default by the seed of the fit."""
+        if not (isinstance(draws, Integral) and int(draws) >= 1):
+            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
+        return np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+
+    def _tree(self, groups: Mapping[str, Mapping[str, Array]], start: float) -> xr.DataTree:
+        """Return groups of draws as a DataTree; the first was begun at the time ``start``."""
+        attrs = {
+            "method": self.method,
+            "log_evidence": self.log_evidence,
+            "converged": int(self.converged),
+            "sampling_time": self.timings["total"] + time.perf_counter() - start,
+        }
+        return self._labels.tree(groups, self.observed, attrs)
 
     def _contents(self) -> tuple[str, list[tuple[str, str]]]:
         """Return title and labelled lines of the summary."""
