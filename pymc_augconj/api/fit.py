@@ -212,7 +212,7 @@ def fit(
         assert solve is not None  # given_options refuses inducing points where they are not taken
         outcome = solve(problem)
         optimised = time.perf_counter()
-        result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+        result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
         if model is written:
             result.keep_recognition(recognition)
@@ -395,9 +395,10 @@ def _progress(
         TimeElapsedColumn(),
     )
     progress = stack.enter_context(Progress(*columns))
-    fields = {"count": 0, "bound": np.nan, "residual": np.nan}
     # Not visible yet, so that a refused model leaves no line of NaN.
-    task = progress.add_task(engine.name, total=None, visible=False, **fields)
+    task = progress.add_task(
+        engine.name, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
+    )
 
     def report(state: FitState) -> None:
         bound, residual = state.iteration.bound, state.iteration.residual
