@@ -71,7 +71,7 @@ def least_time(function: Callable[[], Any]) -> tuple[float, Any]:
 
 def evidence(data: str, name: str, log_lengthscale: float, log_amplitude: float, tol: float):
     """Run EP on a probit model; for :func:`benchmarks.harness.measure`."""
-    from pymc_augconj.engines.ep.solve import run_ep
+    from benchmarks.ep_on_arrays import run_ep
 
     X, y = load(data, name)
     C = squared_exponential(X, np.exp(log_lengthscale), np.exp(log_amplitude))
@@ -99,8 +99,7 @@ def microseconds(name: str, delta: bool):
 
 def sweeps(data: str, name: str, likelihood: str):
     """Time EP's and QP's runs, by their evaluations of all sites."""
-    from pymc_augconj.engines.ep.quantile import run_qp
-    from pymc_augconj.engines.ep.solve import run_ep
+    from benchmarks.ep_on_arrays import run_ep, run_qp
 
     X, y = load(data, name)
     C, m = squared_exponential(X, np.exp(1.5), np.exp(2.0)), np.zeros(y.size)

@@ -13,10 +13,9 @@ from .api.fit_bambi import fit_bambi
 from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
-from .api.sample import sample
+from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
-from .api.warm_up import warm_up
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise

@@ -15,8 +15,6 @@ from .linalg.sparse import SymmetricPattern, find_pattern
 from .linalg.state_space import MarkovInputs
 from .point import Point, PointMap
 
-__all__ = ["EntryTransform", "GaussianStructure", "LatentBlock"]
-
 
 class EntryTransform(Protocol):
     """The transform between a variable's flat value and its entry in PyMC's point."""
@@ -83,71 +81,47 @@ class GaussianStructure:
 
 @dataclass(frozen=True)
 class LatentBlock(GaussianStructure):
-    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
+    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ))."""
 
-    Attributes
-    ----------
-    name : str
-        Variable of the user's model: ``"f"`` for both forms of ``gp.prior``.
-    value_name : str
-        Entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
-    form : str
-        For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
-    shape : tuple of int
-        Shape of the entry in the point.
-    size : int
-        Length of one independent output of u; K is (size, size).
-    copies : int
-        Number of independent outputs that share K (``gp.prior(n_outputs=2)``).
-    whitened : bool
-        True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
-    kind : str
-        Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, shape
-        (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
-        deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
-        ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
-        their first values, (E + W,); ``"markov"`` variances and rates of processes, and the
-        variance of noise. See :mod:`pymc_augconj.latents.registry`.
-    scale : PointMap
-    scale_pullback : callable, optional
-        ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
-        entries of the point in ``scale.names``.
-    mean : PointMap, optional
-        Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
-        None where it is zero.
-    entries : ndarray of int, shape (2, E), optional
-        For ``"precision"``: rows and columns of the entries of Q, in both triangles.
-    inputs : MarkovInputs, optional
-        For ``"markov"``: the inputs of the process.
-    log_factor : callable, optional
-        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
-        the normal one, if it depends on θ, else None; it is part of ``log_prior``.
-    log_peak : PointMap, optional
-        For ``"precision"``: the normal log density at its mean by the user's own formula, for
-        where log|Q| from the entries has no digits.
-    is_flat : bool
-        Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
-        large that nothing of the normal density is left in any sum.
-    transform : EntryTransform, optional
-        None where the entry is the value.
-    """
-
+    #: Variable of the user's model (``"f"`` for both forms of ``gp.prior``), and its entry in
+    #: PyMC's point (``"f_rotated_"`` where PyMC's free variable is whitened).
     name: str
     value_name: str
+    #: For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
     form: str
+    #: Of the entry in the point.
     shape: tuple[int, ...]
+    #: Length of one independent output of u, K is (size, size); and number of these, which share K
+    #: (``gp.prior(n_outputs=2)``).
     size: int
     copies: int
+    #: True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     whitened: bool
+    #: Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, (size,
+    #: size); ``"factor"`` its lower Cholesky factor; ``"diagonal"`` standard deviations,
+    #: (copies·size,); ``"standard"`` ones, likewise; ``"precision"`` entries of Q = K⁻¹, (E,), and
+    #: for W random walks the precisions of their first values, (E + W,); ``"markov"`` variances and
+    #: rates of processes, and the variance of noise. See :mod:`pymc_augconj.latents.registry`.
     kind: str
     scale: PointMap[Array]
+    #: ``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩.
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
+    #: Prior mean of the value, flat, given θ and the values of other blocks; None where it is zero.
     mean: PointMap[Array] | None = None
+    #: For ``"precision"``: rows and columns of the entries of Q, in both triangles, (2, E).
     entries: Index | None = None
+    #: For ``"markov"``: the inputs of the process.
     inputs: MarkovInputs | None = None
+    #: ``point -> (value, {name: derivative})`` of the log ratio between the user's density and the
+    #: normal one, if it depends on θ; it is part of ``log_prior``.
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
+    #: For ``"precision"``: the normal log density at its mean by the user's own formula, for where
+    #: log|Q| from the entries has no digits.
     log_peak: PointMap[Array] | None = None
+    #: Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
+    #: large that nothing of the normal density is left in any sum.
     is_flat: bool = False
+    #: None where the entry is the value.
     transform: EntryTransform | None = None
 
     @property

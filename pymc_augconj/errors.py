@@ -6,17 +6,6 @@ All are :class:`ValueError`, so that code that guards against bad input keeps wo
 
 from __future__ import annotations
 
-__all__ = [
-    "AugmentationError",
-    "DataError",
-    "NotAffineError",
-    "NotPositiveDefiniteError",
-    "NotSuperGaussianError",
-    "RecognitionError",
-    "UncertainEvidenceError",
-    "UnknownLikelihoodError",
-]
-
 
 class AugmentationError(ValueError):
     """Base of every error of the package."""

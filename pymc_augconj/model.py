@@ -28,47 +28,25 @@ from .likelihoods.contract import MultiLikelihood
 from .linalg.linear_map import LinearMap
 from .point import Point, PointMap
 
-__all__ = [
-    "EntryDensities",
-    "ForwardVariable",
-    "Hyperparameter",
-    "LatentGaussianModel",
-    "Site",
-]
-
 
 @dataclass(frozen=True)
 class Site:
-    """One observed variable or potential.
-
-    Attributes
-    ----------
-    name : str
-        The observed variable or potential.
-    likelihood : MultiLikelihood
-        Its density and augmentation, with arrays of shape (P, N).
-    size : int
-        Number of observations.
-    rows : slice
-        The rows of its predictors in the stacked η, one predictor after the other.
-    y : PointMap
-        The observations, float64, shape (size,), one array that all share and none changes; reads
-        shared data, never the point.
-    params : PointMap
-        The likelihood's parameters, each broadcastable against (size,).
-    refusal : AugmentationError, optional
-        Error of engines that need an augmentation; None if there is one.
-    is_prior : bool
-        Whether it is the prior of a latent whose block is flat, named as that variable.
-    """
+    """One observed variable or potential."""
 
     name: str
+    #: Its density and augmentation, with arrays of shape (P, N).
     likelihood: MultiLikelihood
+    #: Number of observations.
     size: int
+    #: The rows of its predictors in the stacked η, one predictor after the other.
     rows: slice
+    #: The observations, (size,), one array that all share and none changes; never of the point.
     y: PointMap[Array]
+    #: The likelihood's parameters, each broadcastable against (size,).
     params: PointMap[dict[str, Array]]
+    #: Error of engines that need an augmentation; None if there is one.
     refusal: AugmentationError | None = None
+    #: Whether it is the prior of a latent whose block is flat, named as that variable.
     is_prior: bool = False
 
     @property
@@ -103,15 +81,10 @@ class Site:
 
 
 class EntryDensities(Protocol):
-    """Log densities of the entries of a vector that are independent given everything else.
+    """Log densities of the entries of a vector that are independent given everything else."""
 
-    Attributes
-    ----------
-    exchanges : mapping
-        Scalars in the point that may grow by what all entries lose: then nothing changes but the
-        log prior of both, which is the value.
-    """
-
+    #: Scalars in the point that may grow by what all entries lose: then only the log prior of both,
+    #: which is the value, changes.
     exchanges: Mapping[str, PointMap[Array]]
 
     def __call__(self, point: Point) -> Array:
@@ -119,43 +92,27 @@ class EntryDensities(Protocol):
         ...
 
     def check(self, old: Point, new: Point, moved: Mask) -> None:
-        """Raise if entries are dependent, of which those ``moved`` are taken from ``new``.
-
-        Raises
-        ------
-        RecognitionError
-        """
+        """Raise if entries are dependent, of which those ``moved`` are taken from ``new``."""
         ...
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One free variable that is not a Gaussian latent.
+    """One free variable that is not a Gaussian latent."""
 
-    Attributes
-    ----------
-    name, value_name : str
-        The variable, and its entry in the point (``"ls"`` and ``"ls_log__"``).
-    shape : tuple of int
-        Shape of the entry in the point.
-    continuous : bool
-        Whether its dtype is a float.
-    role : {"prior", "likelihood", "both", "none"}
-        Place where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
-        ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
-        predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
-    why_not_optimised : str, optional
-        Reason why a point estimate is no summary of its posterior; None if it is.
-    entries : EntryDensities, optional
-        None where its entries are few, or not independent given everything else.
-    """
-
+    #: The variable, and its entry in the point (``"ls"`` and ``"ls_log__"``), of this shape.
     name: str
     value_name: str
     shape: tuple[int, ...]
+    #: Whether its dtype is a float.
     continuous: bool
+    #: Place where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
+    #: ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
+    #: predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
     role: str
+    #: Reason why a point estimate is no summary of its posterior; None if it is.
     why_not_optimised: str | None = None
+    #: None where its entries are few, or not independent given everything else.
     entries: EntryDensities | None = None
 
     @cached_property
@@ -166,54 +123,39 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class ForwardVariable:
-    """A free variable that nothing observed depends on, such as an imputed observation.
-
-    ``draw(rng, point)`` samples its value on PyMC's unconstrained scale given the rest;
-    ``log_density(point)`` is its term of the model's log density there.
-    """
+    """A free variable that nothing observed depends on, such as an imputed observation."""
 
     name: str
     value_name: str
     shape: tuple[int, ...]
+    #: Samples its value on PyMC's unconstrained scale given the rest.
     draw: Callable[[np.random.Generator, Point], np.ndarray]
+    #: Its term of the model's log density there.
     log_density: PointMap[np.ndarray]
 
 
 @dataclass(frozen=True)
 class LatentGaussianModel:
-    """A user's model in the form that engines use.
-
-    Attributes
-    ----------
-    blocks, sites, hyperparameters, forward : tuple
-        See the classes above; ``forward`` is in an order that can be sampled.
-    n_rows : int
-        n, the length of the stacked η.
-    offset : PointMap
-        η at u = 0, shape (n,).
-    maps : tuple of PointMap
-        A_b(θ), a :class:`~pymc_augconj.linalg.linear_map.LinearMap` for each block.
-    log_prior : PointMap
-        Log density of the hyperparameters with Jacobians, and all other factors of the model that
-        depend on hyperparameters alone.
-    log_prior_gradient : callable
-        ``point -> {name: derivative}`` of ``log_prior``.
-    predictor_pullback : callable
-        ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
-    predictor : callable
-        ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
-    """
+    """A user's model in the form that engines use."""
 
     blocks: tuple[LatentBlock, ...]
     sites: tuple[Site, ...]
     hyperparameters: tuple[Hyperparameter, ...]
+    #: In an order that can be sampled.
     forward: tuple[ForwardVariable, ...]
+    #: n, the length of the stacked η.
     n_rows: int
+    #: η at u = 0, shape (n,).
     offset: PointMap[Array]
+    #: A_b(θ) of each block.
     maps: tuple[PointMap[LinearMap], ...]
+    #: Log density of the hyperparameters with Jacobians, and all other factors of the model that
+    #: depend on hyperparameters alone; ``point -> {name: derivative}`` of it.
     log_prior: PointMap[np.ndarray]
     log_prior_gradient: Callable[[Point], dict[str, Array]]
+    #: ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
     predictor_pullback: Callable[[Point, Mapping[str, Array], Array], dict[str, Array]]
+    #: ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
     predictor: Callable[[Point, Mapping[str, Array]], Array]
 
     @property
@@ -246,10 +188,7 @@ class LatentGaussianModel:
 
     @property
     def has_bounded_densities(self) -> bool:
-        """Whether fits increase the weight of the observations gradually.
-
-        See :class:`.Traits`.
-        """
+        """Whether fits increase the weight of observations gradually, see :class:`.Traits`."""
         return any(site.likelihood.traits.is_bounded for site in self.sites)
 
     def cautions(self, point: Point) -> list[str]:
@@ -265,12 +204,7 @@ class LatentGaussianModel:
         return sentences
 
     def require_latents(self) -> None:
-        """Raise if a process is integrated out in the user's model, so that there are no latents.
-
-        Raises
-        ------
-        AugmentationError
-        """
+        """Raise if the user's model has integrated its process out: there are no latents."""
         if not self.blocks:
             raise AugmentationError(
                 "expected Gaussian latents to approximate, found hyperparameters alone, as the "
@@ -279,12 +213,7 @@ class LatentGaussianModel:
             )
 
     def require_support(self) -> None:
-        """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound.
-
-        Raises
-        ------
-        AugmentationError
-        """
+        """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound."""
         for name in self._bounded:
             raise AugmentationError(
                 f"prior of {name!r}: expected a density that is positive everywhere, since the "
@@ -293,13 +222,7 @@ class LatentGaussianModel:
             )
 
     def require_bound(self) -> None:
-        """Raise if coordinate ascent has no bound for an observed variable.
-
-        Raises
-        ------
-        AugmentationError
-            With the reason, and the engines to use instead.
-        """
+        """Raise if coordinate ascent has no bound for an observed variable, with the reason."""
         for site in self.sites:
             if site.likelihood.why_no_bound is not None:
                 raise AugmentationError(
@@ -307,15 +230,7 @@ class LatentGaussianModel:
                 )
 
     def require_augmentation(self, point: Point | None = None) -> None:
-        """Raise if an observed variable has no augmentation, in general or at ``point``.
-
-        Raises
-        ------
-        RecognitionError
-            With the reason, an alternative model, and the engines that need no augmentation.
-        NotSuperGaussianError
-            If there is no augmentation at the hyperparameters of ``point``.
-        """
+        """Raise if an observed variable has no augmentation, in general or at θ of ``point``."""
         for site in self.sites:
             if site.refusal is not None:
                 # A new error each time, so that tracebacks do not accumulate.

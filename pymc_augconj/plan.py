@@ -20,23 +20,13 @@ block's part integrated out; others belong to *joint*, and those of exact likeli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from .model import Hyperparameter, LatentGaussianModel
-
-__all__ = [
-    "BY_ENTRY",
-    "EXCHANGE",
-    "Factors",
-    "Plan",
-    "can_use_gradient",
-    "describe",
-    "has_many",
-    "held_names",
-    "make_plan",
-]
+from .point import PointMap
 
 # From this many collapsed scalars on, NUTS replaces slice sampling if possible.
 _FEWEST_FOR_GRADIENT = 6
@@ -51,17 +41,10 @@ LARGEST_SLICED = 60
 
 @dataclass(frozen=True)
 class Factors:
-    """Blocks that are drawn together given the others, where all at once cost too much.
-
-    Attributes
-    ----------
-    blocks : tuple of tuple of int
-        Blocks of every factor.
-    cost : float
-        Cost of a joint draw beside that of a step factor by factor.
-    """
+    """Blocks that are drawn together given the others, where all at once cost too much."""
 
     blocks: tuple[tuple[int, ...], ...]
+    # Of a joint draw beside that of a step factor by factor.
     cost: float
 
 
@@ -87,13 +70,8 @@ class Plan:
     @cached_property
     def moves(self) -> dict[str, tuple[Hyperparameter, ...]]:
         """The hyperparameters of every update, by name of the update."""
-        found = {
-            "prior_only": self.prior_only,
-            "joint": self.joint,
-            "likelihood": self.likelihood,
-            "level": self.level,
-            "collapsed": self.collapsed,
-        }
+        names = ("prior_only", "joint", "likelihood", "level", "collapsed")
+        found = {name: getattr(self, name) for name in names}
         found |= {f"{BY_ENTRY}{h.name}": (h,) for h in self.by_entry}
         found |= {f"{EXCHANGE}{vector.name}, {h.name}": (h,) for vector, h in self.exchanges}
         return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
@@ -117,44 +95,20 @@ class Plan:
 
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
         """Return the plan restricted to some hyperparameters."""
-
-        def some(members: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
-            return tuple(filter(keep, members))
-
-        return Plan(
-            likelihood=some(self.likelihood),
-            level=some(self.level),
-            joint=some(self.joint),
-            collapsed=some(self.collapsed),
-            prior_only=some(self.prior_only),
-            left_to_pymc=self.left_to_pymc,
-            by_entry=some(self.by_entry),
-            of_blocks={name: own for name, all_ in self.of_blocks.items() if (own := some(all_))},
-            factors=self.factors,
-        )
+        moves = ("likelihood", "level", "joint", "collapsed", "prior_only", "by_entry")
+        some: dict[str, Any] = {move: tuple(filter(keep, getattr(self, move))) for move in moves}
+        of_blocks = {name: tuple(filter(keep, own)) for name, own in self.of_blocks.items()}
+        some["of_blocks"] = {name: own for name, own in of_blocks.items() if own}
+        return replace(self, **some)
 
 
 def make_plan(
-    model: LatentGaussianModel,
-    held: Collection[str] = (),
-    factors: Factors | None = None,
+    model: LatentGaussianModel, held: Collection[str] = (), factors: Factors | None = None
 ) -> Plan:
-    """Assign every hyperparameter of ``model`` to a move.
-
-    Parameters
-    ----------
-    model
-    held : collection of str
-        Observed variables whose sites are held.
-    factors : Factors, optional
-        By default all latents are drawn at once.
-    """
+    """Assign every hyperparameter of ``model`` to a move."""
     by_entry = tuple(h for h in model.hyperparameters if h.entries is not None)
-    ours = [
-        h
-        for h in model.hyperparameters
-        if h.continuous and h.size <= LARGEST_SLICED and h not in by_entry
-    ]
+    few = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
+    ours = [h for h in few if h not in by_entry]
     # With several groups of predictors a move integrates out some of the latents only.
     grouped = factors is not None or any(
         len(s.likelihood.groups) > 1 for s in model.sites if s.name not in held
@@ -174,7 +128,8 @@ def make_plan(
     of_own = {h.name for own in of_blocks.values() for h in own}
     chosen["joint"] = tuple(h for h in chosen["joint"] if h.name not in of_own)
     if factors:
-        of_sites = tuple(h for h in chosen["joint"] if not _enters_prior(model, h))
+        of_prior = [*_reads(model), *(block.scale for block in model.blocks)]
+        of_sites = tuple(h for h in chosen["joint"] if not _is_read(h, of_prior))
         chosen["likelihood"] += of_sites
         chosen["joint"] = tuple(h for h in chosen["joint"] if h not in of_sites)
     return Plan(
@@ -190,13 +145,21 @@ def make_plan(
     )
 
 
+def _is_read(hyperparameter: Hyperparameter, reads: Iterable[PointMap[Any]]) -> bool:
+    """Return whether some functions of the point depend on a hyperparameter."""
+    return any(hyperparameter.value_name in read.names for read in reads)
+
+
+def _reads(model: LatentGaussianModel, *, maps: bool = True) -> list[PointMap[Any]]:
+    """Return the functions behind the predictors: offset, prior means and maps."""
+    means = [block.mean for block in model.blocks if block.mean is not None]
+    return [model.offset, *means, *(model.maps if maps else ())]
+
+
 def _moves_level(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
     """Return whether the level of a predictor, which it is no part of, may move against it."""
-    name = hyperparameter.value_name
-    means = [block.mean for block in model.blocks if block.mean is not None]
-    if any(name in read.names for read in (model.offset, *model.maps, *means)):
-        return False
-    return any(s.likelihood.levels and name in s.params.names for s in model.sites)
+    params = [site.params for site in model.sites if site.likelihood.levels]
+    return _is_read(hyperparameter, params) and not _is_read(hyperparameter, _reads(model))
 
 
 def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
@@ -204,50 +167,23 @@ def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> s
 
     It is None also for a block whose latents may belong to different parts.
     """
-    name = hyperparameter.value_name
-    means = [block.mean for block in model.blocks if block.mean is not None]
-    if any(name in read.names for read in (model.offset, *model.maps, *means)):
+    own = [block for block in model.blocks if _is_read(hyperparameter, [block.scale])]
+    if _is_read(hyperparameter, _reads(model)) or len(own) != 1:
         return None
-    own = [block for block in model.blocks if name in block.scale.names]
-    if len(own) != 1 or own[0].copies > 1 or own[0].is_independent:
-        return None
-    return own[0].name
-
-
-def _enters_prior(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
-    """Return whether the latents' prior or the predictors depend on a parameter."""
-    means = [block.mean for block in model.blocks if block.mean is not None]
-    scales = [block.scale for block in model.blocks]
-    every = (model.offset, *model.maps, *means, *scales)
-    return any(hyperparameter.value_name in read.names for read in every)
+    return None if own[0].copies > 1 or own[0].is_independent else own[0].name
 
 
 def _block_of_factor(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
     """Return a block of the only factor whose prior or design has this parameter, else None."""
-    name = hyperparameter.value_name
-    means = [block.mean for block in model.blocks if block.mean is not None]
-    reads = [model.offset, *means, *(site.params for site in model.sites)]
-    if any(name in read.names for read in reads):
+    params = [site.params for site in model.sites]
+    if _is_read(hyperparameter, [*_reads(model, maps=False), *params]):
         return None
     pairs = zip(model.blocks, model.maps, strict=True)
-    return next((b.name for b, A in pairs if name in {*b.scale.names, *A.names}), None)
+    return next((b.name for b, A in pairs if _is_read(hyperparameter, [b.scale, A])), None)
 
 
 def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ...]:
-    """Return the observed variables whose sites are held.
-
-    Parameters
-    ----------
-    model
-    sites : {"auto", "augmented", "held"}
-        ``"auto"``: auxiliary variables for likelihoods that have them; ``"augmented"``: for all, or
-        an error; ``"held"``: for none. A normal likelihood needs no sites of either kind.
-
-    Raises
-    ------
-    AugmentationError
-        If ``sites`` is "augmented" and an observed variable has no augmentation.
-    """
+    """Return the observed variables whose sites are held."""
     if sites not in ("auto", "augmented", "held"):
         raise ValueError(f"sites: expected 'auto', 'augmented' or 'held', got {sites!r}")
     if sites == "augmented":
@@ -259,20 +195,13 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
     )
 
 
-def _has_gradient(model: LatentGaussianModel, names: set[str]) -> bool:
-    """Return whether the evidence's gradient with respect to entries ``names`` is available.
+def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
+    """Return whether the collapsed move can follow the gradient of the log evidence.
 
-    It is not if a design matrix depends on them, because recognition extracts no vector–Jacobian
-    product of a map, or if the sites do, as with the standard deviation of a normal likelihood.
+    Recognition extracts no vector–Jacobian product of a map, nor of the parameters of sites.
     """
     reads = [*model.maps, *(site.params for site in model.sites)]
-    return not any(names.intersection(read.names) for read in reads)
-
-
-def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
-    """Return whether the collapsed move can follow the gradient of the log evidence."""
-    names = {h.value_name for h in plan.collapsed}
-    return bool(names) and _has_gradient(model, names)
+    return bool(plan.collapsed) and not any(_is_read(h, reads) for h in plan.collapsed)
 
 
 def has_many(plan: Plan) -> bool:
@@ -283,16 +212,7 @@ def has_many(plan: Plan) -> bool:
 def describe(
     plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False, held: bool = False
 ) -> str:
-    """Describe in a few words how ``hyperparameter`` will be sampled.
-
-    Parameters
-    ----------
-    plan, hyperparameter
-    by_gradient : bool
-        Whether the collapsed move is made by NUTS.
-    held : bool
-        Whether there are held sites.
-    """
+    """Describe in a few words how ``hyperparameter`` will be sampled."""
     if hyperparameter in plan.by_entry:
         return "slice sampling of all entries at once, given the latents"
     if hyperparameter in plan.likelihood:

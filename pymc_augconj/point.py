@@ -15,8 +15,6 @@ import numpy as np
 
 from pymc_augconj.typing import Index
 
-__all__ = ["Argument", "FixedValue", "Key", "Point", "PointMap"]
-
 
 class Argument(NamedTuple):
     """The key of an argument that is not an entry of PyMC's point.

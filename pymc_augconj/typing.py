@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "ComplexArray", "Index", "Mask"]
-
 Array = NDArray[np.float64]
 ComplexArray = NDArray[Any]  # complex128, but NumPy's stubs do not know the precision of 1j * x
 Index = NDArray[np.intp]

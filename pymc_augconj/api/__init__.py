@@ -17,13 +17,12 @@
 ``predict_draws``          predictions from posterior draws, also of a series' next steps
 ``refusals``               values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
-``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
+``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step; ``pac.warm_up``
 ``sparse_step``            the Gibbs step through inducing points, log densities at its draws
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``step_choices``           variables, updates and sweeps of the step method
 ``stored``                 chains whose draws are in a Zarr store
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
-``warm_up``                ``pac.warm_up``: compiling the kernels beforehand
 =========================  =======================================================================
 """

@@ -24,8 +24,6 @@ from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
 
-__all__ = ["augment"]
-
 
 def augment(model: Model | None = None) -> Model:
     """Return a new model in which every auxiliary variable ω is a free variable.

@@ -9,8 +9,6 @@ from typing import Any
 
 from pymc_augconj.results.comparison.fits import DataTree
 
-__all__ = ["BackgroundRun"]
-
 
 class BackgroundRun:
     """Chains that are being sampled; ``pac.sample(…, blocking=False)`` returns it.

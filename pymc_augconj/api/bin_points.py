@@ -11,8 +11,6 @@ import numpy as np
 from pymc_augconj.errors import DataError
 from pymc_augconj.typing import Array, Mask
 
-__all__ = ["BinnedPoints", "bin_points"]
-
 _DIMENSIONS = (1, 2)
 
 

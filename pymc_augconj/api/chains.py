@@ -19,22 +19,14 @@ import numpy as np
 import pymc as pm
 from pymc.backends.ndarray import NDArray
 from pymc.model import Model
-from pymc.stats.convergence import (
-    SamplerWarning,
-    WarningType,
-    log_warnings,
-    run_convergence_checks,
-)
+from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, run_convergence_checks
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.parallel.client import executor_of
-from pymc_augconj.results.comparison.fits import DataTree, join_chains
-from pymc_augconj.results.unequal_chains import with_rest
+from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
 from .step import AugmentedGibbs
-
-__all__ = ["Chains", "sample_chains", "warn_of_few_draws"]
 
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
@@ -57,13 +49,7 @@ class Chains:
         self._steps_left = 0
 
     def begin(self, steps: int) -> None:
-        """Begin a chain in this process, unless the one before was interrupted.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            Which PyMC takes as the end of this chain.
-        """
+        """Begin a chain in this process, unless the one before was interrupted."""
         if self._steps_left > 0:
             raise KeyboardInterrupt
         self._steps_left = steps
@@ -76,13 +62,7 @@ class Chains:
         self._steps_left -= 1
 
     def run(self, sample: Callable[..., Any], draws: int, **options: Any) -> Any:
-        """Return what ``pm.sample`` returns, of interrupted chains with every draw.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            If it was interrupted before there was a draw.
-        """
+        """Return what ``pm.sample`` returns, of interrupted chains with every draw."""
         try:
             found = sample(draws, callback=self, **options)
         except ValueError as error:
@@ -116,12 +96,7 @@ class Chains:
 def sample_chains(
     client: Any, run: Callable[..., DataTree], model: Model, draws: int, options: dict[str, Any]
 ) -> DataTree:
-    """Return the draws of ``run``, each chain of which is sampled by a task of its own.
-
-    ``run(draws, **options)`` is as ``pymc.sample`` with the same options, and is pickled; for
-    ``client`` see :func:`~pymc_augconj.parallel.client.executor_of`. TypeError is raised if an
-    option needs the chains in this process.
-    """
+    """Return the draws of ``run``, which is like ``pymc.sample``, each chain by a task."""
     for name in _REFUSED:
         if options.get(name) is not None:
             raise TypeError(f"pac.sample: expected no {name!r} with client=…; leave it out")
@@ -213,10 +188,7 @@ class _Bar:
 
 
 def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
-    """Name the variables with few effective draws, and what to try, in PyMC's log.
-
-    Not those of which there are too many for that, nor where draws are too few to tell.
-    """
+    """Name the variables with few effective draws in PyMC's log, where there are enough to tell."""
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
         return
     posterior, model = tree["posterior"], step.recognition.model

@@ -18,8 +18,6 @@ from pymc.stats.convergence import SamplerWarning
 
 from pymc_augconj.point import Point
 
-__all__ = ["CHECKPOINT", "Checkpoint", "Checkpoints", "chain_number"]
-
 #: The statistic of a step that has the state after it, pickled.
 CHECKPOINT = "checkpoint"
 
@@ -49,15 +47,7 @@ def chain_number(rng: np.random.Generator) -> int:
 
 
 class Checkpoints:
-    """Adds the state to the statistics of a step at times, and goes on from earlier ones.
-
-    Parameters
-    ----------
-    interval : float
-        Seconds between two states of a chain; the last step of a chain has one, too.
-    saved : mapping
-        The state, pickled, of each chain that goes on, by its number.
-    """
+    """Adds the state to the statistics of a step at times, and goes on from earlier ones."""
 
     def __init__(self, interval: float, saved: Mapping[int, bytes]) -> None:
         self._interval, self._saved = interval, dict(saved)

@@ -19,8 +19,6 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import predictions_tree
 
-__all__ = ["chunks_of", "is_dask_array", "predict_chunks"]
-
 # Options that may hold a number for every input, which would have to be in chunks, too.
 _BY_INPUT = ("ynew", "offset")
 # Rows of a chunk where the arrays have none, or smaller ones: some 10 MB.
@@ -30,9 +28,8 @@ _ROWS = 100_000
 def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, Sequence[Any]]]:
     """Return the chunks of some arrays, with what a task takes for the rows of each.
 
-    They are Dask arrays, anything with ``shape`` that slices to NumPy arrays (Zarr, HDF5), memory
-    maps or arrays. Their chunks are those of the first that has any. AugmentationError is raised if
-    they do not have the same, known, number of rows.
+    Anything with ``shape`` that slices to NumPy arrays is taken, in the chunks of the first that
+    has any.
     """
     sizes = {}
     for name, array in data.items():
@@ -132,11 +129,7 @@ def _size_of(array: np.memmap) -> int:
 def predict_chunks(
     predict: Callable[..., DataTree], result: Any, gp: Any, Xnew: Any, options: Mapping[str, Any]
 ) -> DataTree:
-    """Return predictions as Dask arrays, in the chunks of a Dask array ``Xnew``, shape (P, d).
-
-    ``predict(result, gp, Xnew, **options)`` predicts at an array. AugmentationError is raised if
-    chunks cannot be predicted one without the other.
-    """
+    """Return predictions as Dask arrays, in the chunks of a Dask array ``Xnew``, shape (P, d)."""
     from pymc_augconj.parallel.dask_arrays import lazy_rows
 
     if not isinstance(result, Approximation):

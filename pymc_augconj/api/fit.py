@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, LogPrior
 from pymc_augconj.engines.options import COMMON, InducingOptions, Options, SVIOptions
-from pymc_augconj.engines.registry import ENGINES, Engine, given_options, minibatch_engines
+from pymc_augconj.engines.registry import ENGINES, Engine, given_options
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
@@ -37,12 +37,10 @@ from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
-from pymc_augconj.results.approximation.nested import NestedApproximation
+from pymc_augconj.results.approximation.summary import Fit
 
 from .chunks import chunks_of
 from .sparsify import listed, sparse_problem
-
-__all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
 
@@ -62,7 +60,7 @@ def fit(
     model: Model | None = None,
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
-    start: Mapping[str, Any] | Approximation | NestedApproximation | None = None,
+    start: Mapping[str, Any] | Fit | None = None,
     max_iter: int = 1000,
     tol: float = 1e-6,
     random_seed: int | None = None,
@@ -78,13 +76,12 @@ def fit(
     Parameters
     ----------
     method : {"cavi", "vgp", "svi", "ep", "qp", "nested"}
-        ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
-        ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
-        quadrature; its bound is tighter than that of ``"cavi"``. ``"svi"``: either of these through
-        inducing points, from minibatches, for many observations; augmented if every likelihood is.
-        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; for
-        densities that are not log-concave, such as Student-t with outliers, it can take many times
-        as long as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        ``"cavi"``: coordinate ascent on the augmented model, in closed form. ``"vgp"``: the
+        Gaussian closest to the posterior in Kullback–Leibler divergence, by quadrature; its bound
+        is tighter. ``"svi"``: either of these through inducing points, from minibatches, for many
+        observations; augmented if every likelihood is. ``"ep"``: expectation propagation, whose
+        evidence is the most accurate but no bound; it can take many times as long for densities
+        that are not log-concave. ``"qp"``: quantile propagation, started from EP's solution at EP's
         hyperparameters. ``"nested"``: hyperparameters, at most eight numbers, integrated over by a
         design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
         density of a likelihood.
@@ -94,15 +91,14 @@ def fit(
         The Gaussian process to approximate through inducing points. Dense methods do not need it,
         and check that it belongs to the model.
     hyper : {"map", "ml", "fixed"}
-        How the point estimates of the hyperparameters are made: they maximise the evidence times
-        their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
-        (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
-        without the Jacobian of their transforms. ``"nested"`` integrates over them for ``"map"``.
+        Whether hyperparameters maximise the evidence times their prior density (``"map"``; as in
+        ``pm.find_MAP`` without the Jacobian of transforms) or the evidence alone (``"ml"``), or
+        stay at ``start`` (``"fixed"``). ``"nested"`` integrates over them for ``"map"``.
     start : mapping or Approximation, optional
-        Initial values of hyperparameters, by name and on the scale of the user's model; by default
-        PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
-        from: its hyperparameters, its inducing inputs (unless ``inducing`` has others), and with
-        ``data`` or ``"svi"`` its posterior of the weights and the number of its iterations.
+        Initial hyperparameters, by name and on the scale of the user's model; by default PyMC's
+        initial point. Or an earlier fit of the model to go on from: its hyperparameters, its
+        inducing inputs (unless ``inducing`` has others), and with ``data`` or ``"svi"`` its
+        posterior of the weights and the number of its iterations.
     max_iter : int
         Largest number of iterations: in all for ``"svi"``; otherwise at each value of the
         hyperparameters, and of their optimiser.
@@ -120,23 +116,17 @@ def fit(
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
-        With inducing points: all the data, by the names of the
-        ``pm.Data`` that hold a sample of them in the model; expected are the observations of every
-        observed variable and whatever else differs between rows. Dask arrays, Zarr arrays (anything
-        with ``shape`` and slices), memory maps or arrays, of one number of rows. They are read a
-        chunk at a time, at every iteration: a Dask array that fits into the workers' memory is
-        better persisted before. ``"svi"`` reads four chunks an iteration, of which a minibatch has
-        random rows.
+        With inducing points: all the data, by the names of the ``pm.Data`` that hold a sample of
+        them in the model, and of one number of rows: the observations and whatever else differs
+        between rows. Dask or Zarr arrays (anything with ``shape`` and slices), memory maps or
+        arrays, read a chunk at a time at every iteration, so that a Dask array is better persisted
+        before. ``"svi"`` reads random rows of four chunks an iteration.
     client : distributed.Client or concurrent.futures pool, optional
         With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
-        default one chunk after the other in this process. The numbers are the same.
+        default this process does, with the same numbers.
     **options
         Options of the method: ``inducing`` (``"cavi"``, ``"vgp"``, ``"svi"``), the number of
-        inducing points or their inputs; ``structure`` (``"vgp"``), whether predictors of an
-        observation are correlated; ``batch_size``, ``rate``, ``hyper_rate`` and
-        ``optimize_inducing`` (``"svi"``); ``power``, ``schedule`` and ``damping`` (``"ep"``);
-        ``sites`` (``"nested"``), the approximation at each point. See
-        :class:`~pymc_augconj.engines.options.InducingOptions`,
+        inducing points or their inputs, and those of
         :class:`~pymc_augconj.engines.options.VGPOptions`,
         :class:`~pymc_augconj.engines.options.SVIOptions`,
         :class:`~pymc_augconj.engines.options.EPOptions` and
@@ -145,9 +135,8 @@ def fit(
     Returns
     -------
     Approximation
-        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it. For
-        ``"nested"`` a :class:`~pymc_augconj.NestedApproximation`, unless there are no
-        hyperparameters or they are fixed.
+        For :func:`~pymc_augconj.predict` and :meth:`Approximation.sample`. For ``"nested"`` a
+        :class:`~pymc_augconj.NestedApproximation`, unless hyperparameters are absent or fixed.
 
     Raises
     ------
@@ -155,8 +144,7 @@ def fit(
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
     NotSuperGaussianError
-        If a method needs an augmentation, and a likelihood given by its φ has none at the final
-        hyperparameters.
+        If a likelihood given by its φ has no augmentation at the final hyperparameters.
     TypeError
         If no method has an option of that name.
 
@@ -197,8 +185,7 @@ def fit(
         if not sparse:
             for process in listed(gp):
                 name_of(process, lgm)
-        fits = Approximation | NestedApproximation
-        values = start.theta if isinstance(start, fits) else start
+        values = start.theta if isinstance(start, Fit) else start
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
@@ -206,9 +193,7 @@ def fit(
         log_prior: LogPrior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
-        last = max_iter if engine.minibatches else None
-        report = _Progress(method, callback, show=progressbar, bound=engine.bound, last=last)
-        stack.enter_context(report)
+        report = _progress(stack, engine, max_iter, callback) if progressbar else callback
         if isinstance(chosen, SVIOptions) and chosen.batch_size is None:
             batch_size = batch_size_of(written) or _DEFAULT_BATCH_SIZE
             chosen = replace(chosen, batch_size=batch_size)
@@ -310,7 +295,7 @@ def _with_all_data(written: Model, engine: Engine, data: Any) -> Model:
     if model is not written and not engine.minibatches:
         raise AugmentationError(
             f"method={engine.name!r}: expected all the data in the model, found pm.Minibatch; use "
-            f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
+            "method='svi', or write the model with the data themselves"
         )
     return model
 
@@ -392,56 +377,33 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
         ) from None
 
 
-class _Progress:
-    """Progress bar, and the user's callback, as a context manager.
+def _progress(
+    stack: ExitStack,
+    engine: Engine,
+    max_iter: int,
+    callback: Callable[[FitState], object] | None,
+) -> Callable[[FitState], None]:
+    """Show a progress bar until the end of ``stack``; return what updates it, and calls back."""
+    last = f" of {max_iter}" if engine.minibatches else ""
+    value = "bound" if engine.bound else "evidence"
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("iteration {task.fields[count]}" + last),
+        TextColumn(value + " {task.fields[bound]:.4f}"),
+        TextColumn("residual {task.fields[residual]:.1e}"),
+        TimeElapsedColumn(),
+    )
+    progress = stack.enter_context(Progress(*columns))
+    # Not visible yet, so that a refused model leaves no line of NaN.
+    task = progress.add_task(
+        engine.name, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
+    )
 
-    ``bound`` is whether the method's evidence is a bound; ``last`` the number of the last
-    iteration, if it is known.
-    """
+    def report(state: FitState) -> None:
+        bound, residual = state.iteration.bound, state.iteration.residual
+        progress.update(task, visible=True, count=state.count, bound=bound, residual=residual)
+        if callback is not None:
+            callback(state)
 
-    def __init__(
-        self,
-        method: str,
-        callback: Callable[[FitState], object] | None,
-        *,
-        show: bool,
-        bound: bool,
-        last: int | None = None,
-    ) -> None:
-        self._callback, self._show, self._method = callback, show, method
-        self._value = "bound" if bound else "evidence"
-        self._of = "" if last is None else f" of {last}"
-        self._progress: Progress | None = None
-
-    def __enter__(self) -> None:
-        if self._show:
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                TextColumn("iteration {task.fields[count]}" + self._of),
-                TextColumn(self._value + " {task.fields[bound]:.4f}"),
-                TextColumn("residual {task.fields[residual]:.1e}"),
-                TimeElapsedColumn(),
-            )
-            self._progress = Progress(*columns)
-            self._task = self._progress.add_task(
-                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
-            )
-            self._progress.start()
-
-    def __call__(self, state: FitState) -> None:
-        """Show an iteration, and call the callback."""
-        if self._progress is not None:
-            self._progress.update(
-                self._task,
-                visible=True,  # only now, so that a refused model leaves no line of NaN
-                count=state.count,
-                bound=state.iteration.bound,
-                residual=state.iteration.residual,
-            )
-        if self._callback is not None:
-            self._callback(state)
-
-    def __exit__(self, *details: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    return report

@@ -8,8 +8,6 @@ from pymc_augconj.results.comparison.fits import DataTree
 
 from .sample import sample
 
-__all__ = ["fit_bambi"]
-
 
 def fit_bambi(
     model: Any,

@@ -22,8 +22,6 @@ from pymc_augconj.typing import Index
 from .step import AugmentedGibbs
 from .updates import SliceUpdate
 
-__all__ = ["NativeGibbs", "Recorder"]
-
 # Steps of a chain from which loading the loop takes less time than it saves.
 _FEWEST = 500
 # Steps of the first block; seconds that later ones take, as interrupts wait for their end; and
@@ -35,17 +33,13 @@ class NativeGibbs(AugmentedGibbs):
     """Makes blocks of steps by a :class:`.NativeLoop`, and hands them out one by one.
 
     Python makes those that are compared with PyMC or another factorisation, those at which the
-    updates learn their axes, and those that the loop leaves to it. The draws do not depend on how
-    many steps a block has. Nothing else may change the point between steps.
+    updates learn their axes, and those that the loop leaves to it.
     """
 
     _loop: NativeLoop | None = None
 
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
-        """Make the loop for chains of so many steps; return whether there is one.
-
-        ``recorded`` is a function of the point whose values are recorded.
-        """
+        """Make the loop for chains of so many steps, if it pays; return whether there is one."""
         learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
         if steps >= _FEWEST and all(learn):
             start = self._default_start
@@ -155,16 +149,13 @@ class NativeGibbs(AugmentedGibbs):
 class Recorder(PyMCTrace):
     """An array for every variable, as PyMC's own, which :meth:`of` makes.
 
-    PyMC's own rewrites the graph of the recorded values once for each chain, and executes it in
-    PyTensor's virtual machine, which takes as long as a step of a small model.
+    PyMC's own rewrites and interprets the graph of the recorded values for each chain, which takes
+    as long as a step of a small model.
     """
 
     @classmethod
     def of(cls, model: Model, var_names: Collection[str] | None, start: Point) -> Recorder:
-        """Return one for ``pm.sample(trace=…)`` of some variables, by default all.
-
-        ``start`` is any point of the model.
-        """
+        """Return one for ``pm.sample(trace=…)`` of some variables, by default all."""
         if var_names is None:
             variables = model.unobserved_value_vars
         else:

@@ -15,8 +15,6 @@ from pymc_augconj.typing import Array
 
 from .predict import draws_of, model_of, predict
 
-__all__ = ["plot_fit"]
-
 _POINTS = 200  # of a grid over one input
 _SIDE = 40  # of a grid over two
 _MARGIN = 0.05  # by how much a grid is wider than the inputs, relatively

@@ -24,8 +24,6 @@ from .chunks import is_dask_array, predict_chunks
 from .predict_approximation import classes_of_fit, process_of_fit, y_of_fit
 from .predict_draws import predict_series, process_of_draws, y_of_draws
 
-__all__ = ["draws_of", "model_of", "predict"]
-
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
 
@@ -51,26 +49,25 @@ def predict(
     Parameters
     ----------
     result : Approximation or DataTree
-        From :func:`pymc_augconj.fit`, :func:`pymc_augconj.sample`, ``pm.sample`` or any other
-        sampler. Predictions from an approximation are analytic; those from draws are draws of
-        f* | f, and averages over them.
+        From :func:`pymc_augconj.fit`, or draws of any sampler. Predictions from an approximation
+        are analytic; those from draws are draws of f* | f, and averages over them.
     gp : pm.gp.Latent or sequence of pm.gp.Latent
-        The process itself, not its values: the one whose ``prior`` is in the model. For a sum of
-        processes pass the sum. For ``kind="y"`` of an observed variable with several predictors
-        (a mean and a scale, or classes) all processes in these, ``[gp_mean, gp_scale]``.
-        With ``steps`` the name of a time series instead: a ``GaussianRandomWalk``,
-        ``MvGaussianRandomWalk``, ``AR`` or ``EulerMaruyama``.
+        The process itself, not its values: the one whose ``prior`` is in the model, or the sum for
+        a sum of processes. For ``kind="y"`` of an observed variable with several predictors (a mean
+        and a scale, or classes) all processes in these, ``[gp_mean, gp_scale]``. With ``steps`` the
+        name of a time series: a ``GaussianRandomWalk``, ``MvGaussianRandomWalk``, ``AR`` or
+        ``EulerMaruyama``.
     Xnew : array_like, shape (P, d)
         New inputs, in the units of those of ``prior``. For a Dask array the predictions of an
-        approximation are Dask arrays, computed a chunk at a time when they are asked for.
+        approximation are Dask arrays.
     kind : {"f", "y"}
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations. With
         several predictors an approximation is drawn from, 1000 times, but for robust-max, whose
         probabilities are integrals.
     steps : int, optional
-        Forecast so many values after the last one of a series, one path for each posterior draw of
-        its values and of the parameters of its steps; an approximation is drawn from, 1000 times.
+        Forecast so many values after the last one of a series, one path for each posterior draw;
+        an approximation is drawn from, 1000 times.
     model : pymc.Model, optional
         By default the model of the context, or the one that an approximation was fitted to.
     full_cov : bool
@@ -83,15 +80,16 @@ def predict(
         For draws: added to the diagonal of covariances, as ``gp.conditional`` does.
     dim, coords : str, sequence, optional
         Name and labels of the axis of the new inputs; by default ``f_dim_0`` and 0, 1, …, or
-        ``f_dim_1`` after the axis of several outputs. Of a series of n values the labels are n,
-        n + 1, … by default, and the axis has the name that it has in the model.
+        ``f_dim_1`` after the axis of several outputs; for a series of n values its own axis and n,
+        n + 1, ….
     random_seed : int or Generator, optional
         Seed of the draws of f*.
     **options
-        About observations, with ``kind="y"`` only: ``observed``, the observed variable; ``params``
-        and ``offset``, the likelihood's parameters and other terms of the predictor at the new
-        inputs; ``ynew``, observations there, whose log predictive densities are added; and
-        ``quantile``, levels. See :class:`~pymc_augconj.results.predictions.ObservationOptions`.
+        About observations, with ``kind="y"`` only, see
+        :class:`~pymc_augconj.results.predictions.ObservationOptions`: ``observed``, the observed
+        variable; ``params`` and ``offset``, parameters of the likelihood and other terms of the
+        predictor at the new inputs; ``ynew``, observations whose log predictive densities are
+        added; and ``quantile``, levels.
 
     Returns
     -------

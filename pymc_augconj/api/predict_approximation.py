@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 
 from .predict_draws import by_inputs, classes_of
 
-__all__ = ["classes_of_fit", "process_of_fit", "y_of_fit"]
-
 
 def process_of_fit(result: Approximation, request: Request) -> Variables:
     """Return means and standard deviations of the process, and covariances if asked for."""
@@ -64,10 +62,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
 
 
 def classes_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Variables:
-    """Return the probabilities of a class by integrals, or nothing where draws have to tell them.
-
-    They are integrals where predictors are independent and the likelihood knows them.
-    """
+    """Return the probabilities of classes by integrals; nothing where the likelihood has none."""
     terms = read.site.likelihood
     if not terms.traits.factorises or terms.n_classes is None or read.other_entries():
         return {}
@@ -99,29 +94,15 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
 
 @dataclass(frozen=True)
 class _NewValues:
-    """The prior of a process at P new inputs, at the θ of a fit.
-
-    Its K outputs, which are independent and identically distributed a priori, are one after the
-    other.
-
-    Attributes
-    ----------
-    theta : dict
-        Hyperparameters as the model has them.
-    functions : dict
-        Means and covariances, see :func:`.kernel_functions`.
-    mean, var : ndarray, shape (KP,)
-    cross : ndarray, shape (KP, R)
-        Covariance with the merged old predictors.
-    rows : dict
-        By the index of a block, (KP, size): what the mean has of its innovation.
-    """
+    """The prior of a process with K outputs, one after the other, at P new inputs and a θ."""
 
     theta: dict[str, np.ndarray]
     functions: dict[str, PointFunction]
     mean: Array
     var: Array
+    # Covariance with the merged old predictors, (KP, R).
     cross: Array
+    # By the index of a block, (KP, size): coefficients of its innovation in the mean.
     rows: dict[int, Array]
 
     @classmethod
@@ -172,11 +153,10 @@ class _NewValues:
 def _given_sites(
     result: Approximation, cross: Array, rows: Mapping[int, Array], *, full_cov: bool = False
 ) -> tuple[Array, Array]:
-    """Return moments of new values f* + Σ row @ innovation of a block, given the sites.
+    """Return means of new values f* + Σ row @ innovation of a block, and changes of variances.
 
-    ``cross``, shape (P, R), is the prior covariance of f* with the merged old predictors; ``rows``
-    are of shape (P, size) or (size,), by the index of a block. Returned are means, and what is to
-    be added to the prior variances of f*, or with ``full_cov`` to their covariance.
+    ``cross``, (P, R), is the prior covariance of f* with the merged old predictors; ``rows`` are of
+    shape (P, size) or (size,), by the index of a block. With ``full_cov`` covariances are changed.
     """
     latents, posterior = result._latents, result._posterior
     product = _outer if full_cov else np.vecdot

@@ -43,8 +43,6 @@ from pymc_augconj.results.predictions import (
 )
 from pymc_augconj.typing import Array
 
-__all__ = ["by_inputs", "classes_of", "predict_series", "process_of_draws", "y_of_draws"]
-
 
 @dataclass(frozen=True)
 class _ProcessDraws(NewProcess):
@@ -67,11 +65,7 @@ def process_of_draws(tree: DataTree, request: Request) -> tuple[Variables, Sampl
 
 
 def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _ProcessDraws:
-    """Return a draw of f* | f for every posterior draw.
-
-    ``tree`` has values of the process at its own inputs, or, of draws through inducing points, at
-    these. Variables of ``names`` are read besides.
-    """
+    """Return a draw of f* | f for every posterior draw; variables of ``names`` are read besides."""
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
     markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
@@ -81,11 +75,7 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
     evaluate = kernel_function(model, gp, Xnew, wanted, Z)
     kernel = sorted(str(name) for name in evaluate.names)
-    draws, sampled = needed_draws(tree, [latent, *kernel, *names])
-    draws = {
-        name: value if name == latent else value.astype(model[name].dtype)
-        for name, value in draws.items()
-    }
+    draws, sampled = _typed_draws(tree, model, latent, [*kernel, *names])
     # The outputs of one draw are treated as several draws with the same kernel.
     f = draws[latent]
     outputs = 1 if f.ndim == 2 else f.shape[1]
@@ -128,6 +118,15 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), mean_of, draws, sampled)
 
 
+def _typed_draws(
+    tree: DataTree, model: Model, latent: str, names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], Sampled]:
+    """Return draws of a latent, and of variables with the types that these have in the model."""
+    draws, sampled = needed_draws(tree, [latent, *names])
+    others = {name: draws[name].astype(model[name].dtype) for name in draws.keys() - {latent}}
+    return {latent: draws[latent], **others}, sampled
+
+
 def _draw_markov(
     tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: MarkovProcess
 ) -> _ProcessDraws:
@@ -135,11 +134,7 @@ def _draw_markov(
     model, Xnew, name = request.model, request.Xnew, gp.f.name
     evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
     kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
-    draws, sampled = needed_draws(tree, [name, *kernel, *names])
-    draws = {
-        key: value if key == name else value.astype(model[key].dtype)
-        for key, value in draws.items()
-    }
+    draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
     f = draws[name]
     f = f.reshape(len(f), -1, f.shape[-1])
 
@@ -192,10 +187,7 @@ def predict_series(
     coords: Sequence[Any] | None,
     rng: np.random.Generator,
 ) -> DataTree:
-    """Return draws of the next steps of the series ``name``, one for each posterior draw.
-
-    AugmentationError is raised if it is no series, or the draws are not those of the model.
-    """
+    """Return draws of the next steps of the series ``name``, one for each posterior draw."""
     if not (isinstance(steps, Integral) and steps >= 1):
         raise AugmentationError(f"steps: expected a positive integer, got {steps!r}")
     if coords is not None and len(coords) != steps:

@@ -11,8 +11,6 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import UncertainEvidenceError
 
-__all__ = ["Refusals"]
-
 # A chain ends where more than this part of its updates met refused values, once there are some.
 _MANY, _FEWEST = 0.05, 100
 
@@ -23,11 +21,7 @@ _ADVICE = (
 
 
 class Refusals:
-    """Refused values of one chain after tuning.
-
-    ``names`` are the user's names of hyperparameters, by those of their entries in the point;
-    ``total`` are the counts until now.
-    """
+    """Refused values of one chain after tuning; ``names`` are the user's, by entry of the point."""
 
     def __init__(self, names: Mapping[str, str], blocks: Sequence[LatentBlock]) -> None:
         self._names = names
@@ -40,10 +34,7 @@ class Refusals:
             raise UncertainEvidenceError(self._sentence(info, "at the start of the chain"))
 
     def count(self, info: GibbsInfo, *, last: bool, steps: int = 1) -> SamplerWarning | None:
-        """Add those of some equal steps; at the last one return a warning if there were any.
-
-        UncertainEvidenceError is raised if they are too many.
-        """
+        """Add those of some equal steps; raise if they are too many, warn of any at the last."""
         total = self.total
         if info.refusals or info.stays:
             total.refusals += info.refusals

@@ -26,8 +26,6 @@ from pymc_augconj.recognition.recognizer import read_model
 
 from .step_choices import uses_gradient
 
-__all__ = ["RecognitionReport", "recognize", "report_of"]
-
 _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.
 _MOST_LISTED = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, overload
 
+import numpy as np
 import pymc as pm
 from pymc.backends.arviz import find_constants, find_observations
 from pymc.backends.base import BaseTrace
@@ -31,8 +33,6 @@ from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
 from .step import AugmentedGibbs
 from .stored import StoredRun
-
-__all__ = ["sample"]
 
 # Options of PyMC's other steps, besides the names of these.
 _OF_STEPS = ("target_accept",)
@@ -67,13 +67,12 @@ def sample(
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
 
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
-    variable, PyMC's own functions run without compilation, which saves 10 s or more before the
-    first draw; and BLAS uses one thread in the process that records the draws, so that it does not
-    compete with the chains. Most steps of models of independent normal latents are made by a
-    compiled loop, in microseconds, where observations have one predictor and a density that the
-    loop can evaluate, which most have. Their chains, of 500 steps or more, are sampled one
-    after the other in this process, whatever ``cores`` says. The loop is the same for all models,
-    and compiled once on a machine, by the first call or by :func:`~pymc_augconj.warm_up`.
+    variable, PyMC's own functions run without compilation, which saves 10 s or more, and the
+    process that records the draws uses one thread of BLAS. Models of independent normal latents,
+    whose observations have one predictor and a density that a compiled loop can evaluate, are
+    sampled by that loop in microseconds a step: chains of 500 steps or more one after the other in
+    this process, whatever ``cores`` says. It is compiled once on a machine, see
+    :func:`~pymc_augconj.warm_up`.
 
     Parameters
     ----------
@@ -88,8 +87,8 @@ def sample(
         the inducing inputs, not those at its own; :func:`~pymc_augconj.predict` predicts these.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         With ``gp``: the number of inducing points, placed by k-means++ (100 by default), or their
-        inputs; or a fit through inducing points, whose inputs are used, and around whose
-        hyperparameters chains start.
+        inputs; or a fit through inducing points, from whose inputs and hyperparameters chains
+        start.
     vars : sequence of variables or of their names, optional
         Variables that the Gibbs step samples, by default all; PyMC assigns step methods to others.
     hyper_sampler, sweeps, sites, blas_threads
@@ -97,18 +96,16 @@ def sample(
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for all compiled functions.
     client : distributed.Client or ProcessPoolExecutor, optional
-        Samples each chain on a worker of it, 4 by default. For the same seed the draws are the same
-        as without. An interrupt stops the chains on a Dask cluster.
+        Samples each chain on a worker of it, 4 by default, with the same draws for the same seed.
+        An interrupt stops the chains on a Dask cluster.
     zarr_store : path, URL, mapping or zarr store, optional
-        Draws are written there while they are sampled, and not kept in memory: whatever
-        ``zarr.open_group`` takes, or fsspec by a URL. The result reads them when they are needed.
-        Takes ``pip install 'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of
-        tuning are not kept.
+        Draws are written there while they are sampled, and read when they are needed. It is
+        whatever ``zarr.open_group`` takes, or fsspec by a URL; needs ``pip install
+        'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of tuning are not kept.
     resume : bool
         With ``zarr_store``: whether to go on from what the store has, after an interrupt, a crash,
-        or for more ``draws``. The draws are those of a run that was not interrupted. An
-        empty store is begun, a complete one is returned; one of another model, other data, or other
-        options that draws depend on is refused.
+        or for more ``draws``, with the draws of a run that was not interrupted. An empty store is
+        begun, a complete one returned; one of another model, data or options is refused.
     blocking : bool
         Whether to wait for the draws. If not, they are sampled in a thread, and the result is a
         :class:`~pymc_augconj.api.background.BackgroundRun`.
@@ -122,9 +119,9 @@ def sample(
     -------
     DataTree
         As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics. An
-        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws of
-        chains of different lengths that do not fit into ``posterior`` are in the group
-        ``posterior_rest``, one after the other, with their numbers of chain and draw.
+        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws that
+        chains of different lengths leave over are in the group ``posterior_rest``, one after the
+        other, with their numbers of chain and draw.
 
     Raises
     ------
@@ -305,8 +302,8 @@ def _check_keywords(
 ) -> None:
     """Raise TypeError for arguments that ``pm.sample`` would not take, or would assign steps by.
 
-    ``own`` are the names of the arguments of ``pac.sample`` itself; ``all_ours`` is whether no
-    other step method samples a variable.
+    ``own`` are the names of arguments of ``pac.sample``; ``all_ours``: no other step samples a
+    variable.
     """
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
@@ -341,11 +338,7 @@ def _check_keywords(
 
 
 def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
-    """Say that PyMC's pointwise log likelihood has no densities that are written as potentials.
-
-    ``sites`` are the names of what depends on latents. AugmentationError is raised if the log
-    likelihood is asked for, and there is no observed variable.
-    """
+    """Say that PyMC's pointwise log likelihood lacks densities that are written as potentials."""
     if not asked:
         return
     potentials = [potential.name for potential in model.potentials if potential.name in sites]
@@ -380,3 +373,30 @@ def _check_sparse(model: Model, vars: Any, sites: str) -> None:
             "sites='augmented': expected held sites with inducing points, since an expected log "
             "density has no auxiliary variable; leave sites out"
         )
+
+
+def warm_up() -> float:
+    """Compile the kernels of ``pac.sample``, which Numba keeps on disk, and return the seconds.
+
+    They do not depend on the model, and are otherwise compiled by the first call of
+    :func:`~pymc_augconj.sample` on a machine. So an image of a container, or a job of continuous
+    integration, has them beforehand: ``python -m pymc_augconj`` calls this. They are kept beside
+    the package, or in the directory ``NUMBA_CACHE_DIR``, until the package is installed anew.
+
+    Returns
+    -------
+    float
+        Up to a minute of a core the first time, a few seconds later.
+    """
+    begin = time.perf_counter()
+    x = np.arange(12) % 3
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        a, b = pm.Normal("a", 0.0, tau, shape=3), pm.Normal("b", 0.0, 1.0)
+        pm.Poisson("y", pm.math.exp(a[x] + b), observed=x)
+        pm.Binomial("k", n=50, logit_p=b + a, observed=[1, 20, 3])
+        pm.Normal("z", a, 1.0, observed=[0.0, 0.5, 1.0])
+    options: dict[str, Any] = {"progressbar": False, "quiet": True, "random_seed": 1}
+    # Enough steps for the loop, see :mod:`.native_step`.
+    sample(300, model=model, chains=1, compute_convergence_checks=False, **options)
+    return time.perf_counter() - begin

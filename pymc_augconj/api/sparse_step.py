@@ -9,8 +9,7 @@ import numpy as np
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
-from pymc_augconj.engines.sparse.expected import ExpectedDensity
-from pymc_augconj.engines.sparse.weights import WithResidual
+from pymc_augconj.engines.sparse.weights import ExpectedDensity, WithResidual
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
@@ -22,8 +21,6 @@ from pymc_augconj.results.predictions import needed_draws, predictions_tree
 
 from .sparsify import Sparsified
 from .step import AugmentedGibbs
-
-__all__ = ["SparseGibbs", "add_log_likelihood", "observed_names"]
 
 _GROUP = "log_likelihood"
 _OPTION = f"idata_kwargs[{_GROUP!r}]"
@@ -98,12 +95,7 @@ class SparseGibbs(AugmentedGibbs):
 def observed_names(
     model: Model, sparse: Model, asked: bool | Collection[str], kwargs: Mapping[str, Any]
 ) -> list[str]:
-    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for.
-
-    ``model`` is the user's, ``sparse`` the one through inducing points, and ``kwargs`` are other
-    arguments of ``pm.sample``. AugmentationError is raised if a name is not known, or if draws that
-    the densities are computed from would not be kept.
-    """
+    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for."""
     known = [rv.name for rv in model.observed_RVs]
     if isinstance(asked, bool):
         names = known if asked else []
@@ -128,18 +120,13 @@ def observed_names(
 
 
 def add_log_likelihood(
-    tree: DataTree,
-    step: AugmentedGibbs,
-    sparse: Model,
-    model: Model,
-    names: Collection[str],
+    tree: DataTree, step: AugmentedGibbs, sparse: Model, model: Model, names: Collection[str]
 ) -> DataTree:
-    """Return draws with the group ``log_likelihood``.
+    """Return draws of ``sparse`` with the group ``log_likelihood``.
 
     Its entries are E log p(y_i | f_i) given the values at the inducing inputs and the
-    hyperparameters of a draw of ``sparse``: what the draws' own distribution has a factor of for
-    each observation, so that leaving one out divides by it. ``names`` are observed variables of
-    ``model``, the user's.
+    hyperparameters, the factors of the draws' own distribution: leaving an observation out divides
+    by its own.
     """
     draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
     variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}

@@ -12,9 +12,14 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.engines.base import FirstWeights, SparseProblem
 from pymc_augconj.engines.options import InducingOptions, Options, SVIOptions
 from pymc_augconj.engines.sparse.chunks import ChunkedData
-from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity, residual_name
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
-from pymc_augconj.engines.sparse.weights import WithResidual, weights_model
+from pymc_augconj.engines.sparse.weights import (
+    SMALLEST_VAR,
+    ExpectedDensity,
+    WithResidual,
+    residual_name,
+    weights_model,
+)
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.quadrature.nodes import normal_nodes
@@ -31,8 +36,6 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_inputs_name, inducing_name
 from pymc_augconj.results.approximation.sparse import SparseApproximation
 
-__all__ = ["Sparsified", "listed", "sparse_problem", "sparsified", "sparsify"]
-
 # Inducing points of a process.
 _DEFAULT_NUMBER = 100
 
@@ -42,11 +45,7 @@ _ROUNDING, _BY_RULE = 1e-9, 1e-2
 
 
 def sparsify(
-    model: Model | None = None,
-    *,
-    gp: Any,
-    inducing: Any = None,
-    random_seed: Any = None,
+    model: Model | None = None, *, gp: Any, inducing: Any = None, random_seed: Any = None
 ) -> Model:
     """Return a new model in which a process acts through its values at inducing inputs.
 
@@ -106,19 +105,11 @@ def sparsify(
 
 @dataclass(frozen=True)
 class Sparsified:
-    """A model through inducing points, for PyMC and for the Gibbs sampler.
-
-    Attributes
-    ----------
-    model : pymc.Model
-    recognition : Recognition
-        The same as arrays.
-    inexact : tuple of str
-        Observed variables whose expected log density the PyMC model does not have exactly.
-    """
+    """A model through inducing points, for PyMC and for the Gibbs sampler."""
 
     model: Model
     recognition: Recognition
+    # Observed variables whose expected log density the PyMC model does not have exactly.
     inexact: tuple[str, ...]
 
 
@@ -229,10 +220,7 @@ def _weights_of(
     processes: Sequence[LatentProcess],
     inducing: Sequence[np.ndarray],
 ) -> FirstWeights | None:
-    """Return the posterior of the weights of an earlier fit; None if it has other ones.
-
-    With several predictors there is one for each of them, and the fit starts anew.
-    """
+    """Return the posterior of the weights of an earlier fit; None if it has other ones."""
     if not (lgm.is_of_one_predictor and isinstance(earlier, SparseApproximation)):
         return None
     same = map(np.array_equal, earlier.inducing.values(), inducing)
@@ -250,11 +238,7 @@ def _processes_of(
     *,
     gradient_of_inducing: bool = False,
 ) -> list[LatentProcess]:
-    """Return the processes to approximate through inducing points.
-
-    AugmentationError is raised if there is none, one occurs twice, or the name of its values there
-    is taken.
-    """
+    """Return the processes to approximate through inducing points; refuse names that are taken."""
     if not listed(gp):
         raise AugmentationError(
             f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
@@ -282,10 +266,7 @@ def _inducing_of(
     given: Any,
     data: ChunkedData | None = None,
 ) -> list[np.ndarray]:
-    """Return the inducing inputs of each process: by number, by inputs, or by its name.
-
-    With ``data`` numbers are placed among the inputs of these.
-    """
+    """Return the inducing inputs of each process; numbers are placed among those of ``data``."""
     names = [process.name for process in processes]
     if isinstance(given, Mapping):
         if set(given) != set(names):

@@ -39,8 +39,6 @@ from .refusals import Refusals
 from .report import report_of
 from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
 
-__all__ = ["AugmentedGibbs"]
-
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0
@@ -84,13 +82,10 @@ class AugmentedGibbs(BlockedStep):
     the result is that of any PyMC sampler.
 
     A likelihood without an augmentation has *held* Gaussian sites instead of ω: those of the
-    variational Gaussian approximation, chosen during tuning and constant afterwards. Given them,
-    hyperparameters and latents are drawn from the Gaussian approximation as they are given ω, and
-    elliptical slice sampling with the ratio of density to sites makes the draws exact; where slices
-    hardly move and the density has a gradient, as it has through inducing points, with a
-    Hamiltonian trajectory after each.
-
-    Hyperparameters are updated on the unconstrained scale; see Notes.
+    variational Gaussian approximation, chosen during tuning and constant afterwards. Draws from the
+    Gaussian approximation given them are made exact by elliptical slice sampling with the ratio of
+    density to sites; where slices hardly move and the density has a gradient, a Hamiltonian
+    trajectory follows each.
 
     Parameters
     ----------
@@ -104,28 +99,26 @@ class AugmentedGibbs(BlockedStep):
     compile_kwargs : dict, optional
         Passed to :func:`~pymc_augconj.recognize`.
     blas_threads : int
-        Threads of BLAS for each chain. Limited when a chain starts; the process that called
-        ``pm.sample`` gets its own number back when the chain ends.
+        Threads of BLAS for each chain, while it runs.
     hyper_sampler : {"auto", "slice", "elliptical", "nuts"}
-        How the hyperparameters of kernels, means and scales are updated given ω: by slice
-        sampling along the principal axes learned during tuning, by elliptical slices around the
-        mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
-        log evidence. ``"auto"`` takes elliptical slices where there are held sites, unless several
-        hyperparameters of structured priors are updated; else NUTS from six scalars on, where it
-        can and where the covariance of the predictors is factorised; else two elliptical slices
-        (one of a single scalar), followed in a quarter of the steps by a slice along an axis.
+        Update of the hyperparameters of kernels, means and scales given ω, on the unconstrained
+        scale: slice sampling along the principal axes, or elliptical slices around the mean, both
+        learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` takes
+        elliptical slices where there are held sites, unless several hyperparameters of structured
+        priors are updated; else NUTS from six scalars on, where it can and where the covariance of
+        the predictors is factorised; else two elliptical slices (one of a single scalar), followed
+        in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
-        hyperparameters factorises covariances, as many again cost less than it; 1 otherwise, and
-        for many observations of independent latents. With
-        held sites, elliptical slices in each step; by default 4 to 16, four times the evaluations
-        that one took during tuning, and 1 where trajectories follow.
+        hyperparameters factorises covariances, beside which they cost little; 1 otherwise, and
+        for many observations of independent latents. With held sites, elliptical slices in each
+        step; by default 4 to 16, four times the evaluations that one took during tuning, and 1
+        where trajectories follow.
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
-        ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
-        for the others; but held sites for several classes, and for regressions on counts and
-        classes that are so unbalanced that auxiliary variables mix slowly, see
-        :mod:`pymc_augconj.engines.gibbs.choice`.
+        ``"auto"``: auxiliary variables for every likelihood that has an augmentation; but held
+        sites for several classes, and for regressions on counts and classes that are so unbalanced
+        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------
@@ -136,17 +129,17 @@ class AugmentedGibbs(BlockedStep):
     -----
     Chains that start at PyMC's default initial point are dispersed in their first step: latents
     are drawn from their prior and hyperparameters jittered by up to ±1 on the unconstrained
-    scale. A start given by ``initvals`` is kept.
+    scale. A start given by ``initvals`` is kept. 200 steps of tuning are the default.
 
     The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
     latents integrated out (NaN where they are drawn one factor after another, see
     :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, of densities by the updates of the
-    hyperparameters, which the progress bar shows too; ``jitter``, what had to be added to a
-    covariance's diagonal; ``refusals``, updates that met values of hyperparameters at which
-    rounding leaves the log evidence no digits, so that these were not accepted; and ``lp``, PyMC's
-    log density. Where sites are held, ``elliptical_trials`` is the number of evaluations that an
-    elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the standard deviation,
-    over 50 steps, of the log ratio of densities to sites. 200 steps of tuning are the default.
+    hyperparameters; ``jitter``, what had to be added to a covariance's diagonal; ``refusals``,
+    updates that met values of hyperparameters at which rounding leaves the log evidence no digits,
+    so that these were not accepted; and ``lp``, PyMC's log density. Where sites are held,
+    ``elliptical_trials`` is the number of evaluations that an elliptical slice took, 1 where they
+    fit perfectly, and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
+    densities to sites.
 
     Examples
     --------
@@ -431,7 +424,7 @@ class AugmentedGibbs(BlockedStep):
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:
         columns = [
-            TextColumn("{task.fields[evaluations]}", table_column=Column("Evaluations", ratio=1)),
+            TextColumn("{task.fields[evaluations]}", table_column=Column("Evaluations", ratio=1))
         ]
         return columns, {"evaluations": [0] * n_chains}
 

@@ -22,15 +22,6 @@ from .updates import (
     SliceUpdate,
 )
 
-__all__ = [
-    "choose_sweeps",
-    "choose_updates",
-    "prepare",
-    "restrict",
-    "uses_gradient",
-    "value_variables",
-]
-
 # Draws of (ω, latents) per step if updates of hyperparameters need factorisations; and rows from
 # which drawing ω takes longer than the factorisations of independent latents.
 _SWEEPS, _MANY_ROWS = 4, 500

@@ -32,8 +32,6 @@ from .step import AugmentedGibbs
 if TYPE_CHECKING:
     from pymc_augconj.results.draw_store import DrawStore
 
-__all__ = ["StoreRecorder", "StoredRun"]
-
 # Seconds between two states of a chain that are written.
 INTERVAL = 5.0
 _CHAINS = 4
@@ -53,28 +51,7 @@ _REFUSED = {
 
 
 class StoredRun:
-    """One call of ``pac.sample`` with ``zarr_store``.
-
-    Parameters
-    ----------
-    where : path, URL, mapping or zarr store
-    resume : bool
-        Whether the store may have draws.
-    options : mapping
-        Those of the step that draws depend on.
-    kwargs : mapping
-        Arguments for ``pm.sample``.
-
-    Attributes
-    ----------
-    arguments : dict
-        The seed and the number of chains, for ``pm.sample``.
-
-    Raises
-    ------
-    AugmentationError
-        If the store has draws that are not to be resumed, or other data.
-    """
+    """One call of ``pac.sample`` with ``zarr_store``."""
 
     def __init__(
         self, where: Any, resume: bool, options: Mapping[str, Any], kwargs: Mapping[str, Any]
@@ -160,24 +137,7 @@ class StoredRun:
 
 
 class StoreRecorder(Recorder):
-    """Records the draws of one chain, a part of a chunk in memory at a time.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        What is recorded.
-    store : DrawStore
-    traces : dict
-        Gets the recorder of each chain.
-    made : mapping
-        Numbers of steps of chains in the store.
-    tune : int
-
-    Attributes
-    ----------
-    written : int
-        Draws after tuning that are in the store.
-    """
+    """Records the draws of one chain, a part of a chunk in memory at a time."""
 
     draw_idx: int
 

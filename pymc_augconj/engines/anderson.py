@@ -11,10 +11,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-from .base import SiteEvaluation
-
-__all__ = ["Anderson", "extrapolate"]
-
+from .base import Evaluation
 
 DEPTH = 6
 
@@ -44,7 +41,7 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
-def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Array] | None:
+def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
     """Return extrapolated sites, or None."""
     # In units of q: the effect of changing one site on its marginal.
     std = np.sqrt(current.var)

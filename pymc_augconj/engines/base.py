@@ -22,23 +22,6 @@ from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "Climb",
-    "Evaluation",
-    "FirstWeights",
-    "FitOutcome",
-    "FitProblem",
-    "FitState",
-    "Iteration",
-    "LogPrior",
-    "ProcessPrior",
-    "SiteEvaluation",
-    "SiteRule",
-    "SparseProblem",
-    "reporter",
-]
-
-
 #: ``point -> (value, {entry of the point: derivative})``
 LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
 
@@ -52,10 +35,7 @@ class SiteRule(Protocol):
     augmented: bool
 
     def full(self, site: Site) -> bool:
-        """Return whether the rule uses covariances of predictors and full Λ, (P, P, N).
-
-        Otherwise it uses variances and the diagonal of Λ, (P, N).
-        """
+        """Return whether the rule uses covariances and full Λ, (P, P, N), or variances, (P, N)."""
 
     def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
         """Return ℓ(m, V) of observations y of a site, shape (N,), for ``mean`` of shape (P, N)."""
@@ -66,84 +46,24 @@ class SiteRule(Protocol):
         """Return ℓ and the target sites (ĥ, Λ̂), of the shapes of ``mean`` and ``cov``."""
 
 
-class SiteEvaluation(Protocol):
-    """State of an engine at one set of sites; arrays are stacked like those of Evaluation."""
-
-    @property
-    def h(self) -> Array:
-        """Linear coefficients of the sites."""
-
-    @property
-    def lam(self) -> Array:
-        """Precisions of the sites."""
-
-    @property
-    def target_h(self) -> Array:
-        """Target of ``h``."""
-
-    @property
-    def target_lam(self) -> Array:
-        """Target of ``lam``."""
-
-    @property
-    def residual(self) -> float:
-        """Distance of the sites from their targets."""
-
-    @property
-    def mean(self) -> Array:
-        """Means of the predictors."""
-
-    @property
-    def var(self) -> Array:
-        """Variances of the predictors."""
-
-    @property
-    def cov(self) -> Array:
-        """Variances of the predictors, then covariances of coupled pairs."""
-
-    @property
-    def precision_units(self) -> Array:
-        """Effect on q of a unit of each entry of ``lam``, the weight of its changes."""
-
-    @property
-    def bound(self) -> float:
-        """The engine's value of the log evidence."""
-
-    @property
-    def posterior(self) -> object:
-        """Posterior of the latents; None if it has not been computed."""
-
-
 @dataclass(frozen=True)
 class Evaluation:
-    """The bound at one set of sites; arrays are stacked as in :mod:`pymc_augconj.gaussian.sites`.
-
-    Attributes
-    ----------
-    h, lam : ndarray
-        The sites.
-    target_h, target_lam : ndarray
-        Targets of the rule.
-    mean, cov : ndarray
-        Moments of the predictors.
-    expected, divergence : float
-        Σ ℓ and KL(q‖p); the bound is their difference.
-    rounding : float
-        Size of the rounding error of the bound.
-    """
+    """State of an engine at the sites (h, λ), stacked as in :mod:`pymc_augconj.gaussian.sites`."""
 
     h: Array
     lam: Array
     target_h: Array
     target_lam: Array
+    #: Moments of the predictors: variances, then covariances of coupled pairs.
     mean: Array
     cov: Array
+    #: Σ ℓ and KL(q‖p), the difference of which is the bound, and the rounding error of the latter.
     expected: float
     divergence: float
     rounding: float
     coupling: Coupling = field(repr=False)
     #: A Posterior, or a sparse engine's own; None if it has not been computed.
-    posterior: object = field(repr=False, default=None)
+    posterior: object = field(repr=False)
 
     @property
     def var(self) -> Array:
@@ -152,15 +72,14 @@ class Evaluation:
 
     @property
     def bound(self) -> float:
-        """The evidence lower bound."""
+        """The engine's value of the log evidence."""
         return self.expected - self.divergence
 
     @cached_property
     def residual(self) -> float:
-        """Distance of the sites from their targets, in units of q.
+        """Root of the sum of squares of the changes that each site's step alone would make.
 
-        Root of the sum over sites of squares of the changes that each site's step alone would
-        make: of the mean, in standard deviations, and of the variance, relatively.
+        They are those of the mean in standard deviations, and of the variance relatively.
         """
         d_lam = self.target_lam - self.lam
         pull = self.coupling.product(d_lam, self.mean)
@@ -212,7 +131,7 @@ class Iteration:
 
 
 @dataclass
-class Climb[E: SiteEvaluation]:
+class Climb[E: Evaluation]:
     """End and history of an optimiser run; ``diagnostics`` as in :class:`FitOutcome`."""
 
     evaluation: E
@@ -243,23 +162,15 @@ class FitState:
 
 
 class ProcessPrior(Protocol):
-    """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ.
+    """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ."""
 
-    Attributes
-    ----------
-    name : str
-        Latent block of the process at the model's own inputs.
-    names : tuple of Key
-        Entries of the point on which mean and covariances depend.
-    inputs : ndarray, shape (n, d)
-        The model's own inputs; a memory map is kept as such.
-    jitter : float
-        Added to the diagonal of K(Z, Z).
-    """
-
+    #: Latent block of the process at the model's own inputs.
     name: str
+    #: Entries of the point on which mean and covariances depend.
     names: tuple[Key, ...]
+    #: The model's own inputs, (n, d); a memory map is kept as such.
     inputs: Array
+    #: Added to the diagonal of K(Z, Z).
     jitter: float
 
     def thread_copies(self, count: int) -> Sequence[ProcessPrior]:
@@ -274,10 +185,7 @@ class ProcessPrior(Protocol):
     def pull_cov(
         self, point: Point, Z: Array, weights: Array
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the weighted sum of the derivatives of K(Z, Z).
-
-        By entry of the point; and by Z, or None if not requested.
-        """
+        """Return the derivatives of ⟨weights, K(Z, Z)⟩ by entry of the point, and by Z or None."""
 
     def pull_cross(
         self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]
@@ -290,146 +198,79 @@ class ProcessPrior(Protocol):
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """Posterior of the weights from an earlier fit.
+    """Posterior q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) of the weights from an earlier fit."""
 
-    Attributes
-    ----------
-    precision : ndarray, shape (D, D)
-    linear : ndarray, shape (D,)
-        B and b of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
-    count : int
-        Number of iterations of that fit, for stochastic step sizes.
-    """
-
+    #: B, (D, D), and b, (D,).
     precision: Array
     linear: Array
+    #: Number of iterations of that fit, for stochastic step sizes.
     count: int
 
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """A fit through inducing points.
-
-    Attributes
-    ----------
-    priors : sequence of ProcessPrior
-        The processes.
-    inducing : sequence of ndarray
-        Inducing inputs of each process, shape (M, d), initial or fixed.
-    rng : Generator
-    data : ChunkedData, optional
-        All the data, of which the model has a sample; by default the model's data.
-    first : FirstWeights, optional
-        Starting point; by default the prior.
-    """
+    """A fit through inducing points."""
 
     priors: Sequence[ProcessPrior]
+    #: Inducing inputs of each process, (M, d), initial or fixed.
     inducing: Sequence[Array]
     rng: np.random.Generator
-    #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, which no dense engine knows.
+    #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, of which the model has a sample;
+    #: by default the model's data.
     data: object = None
+    #: Starting point; by default the prior.
     first: FirstWeights | None = None
 
 
 @dataclass(frozen=True)
 class FitProblem:
-    """Input of a fitting engine.
-
-    Attributes
-    ----------
-    model : LatentGaussianModel
-    point : mapping
-        Initial or fixed θ.
-    probes : sequence of mapping
-        Other values of θ at which predictors must agree to be merged.
-    members : sequence of Hyperparameter
-        Hyperparameters to optimise; empty for a fixed θ.
-    log_prior : callable
-        Value and derivatives of the term added to the evidence.
-    max_iter : int
-    tol : float
-    callback : callable, optional
-        Called with a :class:`FitState` after every iteration.
-    options : Options
-        Of the engine's class; another one stands for the defaults.
-    sparse : SparseProblem, optional
-        Present if processes act through inducing points.
-    """
+    """Input of a fitting engine."""
 
     model: LatentGaussianModel
+    #: Initial or fixed θ, and other values at which predictors must agree to be merged.
     point: Point
     probes: Sequence[Point]
+    #: Hyperparameters to optimise; empty for a fixed θ.
     members: Sequence[Hyperparameter]
+    #: Value and derivatives of the term added to the evidence.
     log_prior: LogPrior
     max_iter: int
     tol: float
+    #: Called after every iteration.
     callback: Callable[[FitState], object] | None = None
+    #: Of the engine's class; another one stands for the defaults.
     options: Options = field(default_factory=Options)
+    #: Present if processes act through inducing points.
     sparse: SparseProblem | None = None
 
 
 @dataclass
 class FitOutcome:
-    """Result of a fitting engine: a posterior as its sites, and the history of the fit.
+    """Result of a fitting engine: a posterior as its sites, and the history of the fit."""
 
-    Attributes
-    ----------
-    point : dict
-        θ.
-    h, lam : ndarray, shape (N,)
-        Sites of every predictor.
-    evidence : float
-        The engine's value of log p(y | θ).
-    objective : float
-        Evidence, plus the log prior if requested.
-    prior : LatentPrior
-        The prior at θ.
-    groups : RowGroups
-    space : str
-        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    converged : bool
-    message : str
-    iterations : list of Iteration
-    gradient : dict
-        Gradient of the objective at θ, by entry of the point.
-    diagnostics : dict
-        Further results of the engine, numbers and words; for EP the fields of :class:`.EPInfo`.
-    inducing : dict
-        Inducing inputs, by process, where there are any: ``h`` and ``lam`` are then sites of the
-        weights, see :mod:`.sparse_outcome`.
-    evidence_error : float
-        The estimated rounding error of the Gaussian log evidence at the end.
-    nested : NestedPosterior, optional
-        The density over θ, of an engine that integrates over it.
-    """
-
+    #: θ, and the sites of every predictor, (N,).
     point: dict[str, np.ndarray]
     h: Array
     lam: Array
+    #: The engine's value of log p(y | θ), and it plus the log prior if requested.
     evidence: float
     objective: float
+    #: At θ.
     prior: LatentPrior
     groups: RowGroups
+    #: The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     space: str
     converged: bool
     message: str
     iterations: list[Iteration] = field(default_factory=list)
+    #: Of the objective at θ, by entry of the point.
     gradient: dict[str, Array] = field(default_factory=dict)
+    #: Numbers and words of the engine; for EP the fields of :class:`.EPInfo`.
     diagnostics: dict[str, float | str] = field(default_factory=dict)
+    #: Inducing inputs, by process; where there are any, the sites are those of the weights.
     inducing: dict[str, Array] = field(default_factory=dict)
+    #: The estimated rounding error of the Gaussian log evidence at the end.
     evidence_error: float = 0.0
-    #: A :class:`~pymc_augconj.engines.nested.importance.NestedPosterior`.
+    #: Density over θ of an engine that integrates over it, a
+    #: :class:`~pymc_augconj.engines.nested.importance.NestedPosterior`.
     nested: object = None
-
-
-def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:
-    """Return a function that passes iterations to the problem's callback, counted over all θ."""
-    count = 0
-
-    def report(iteration: Iteration, evaluation: SiteEvaluation) -> None:
-        nonlocal count
-        count += 1
-        if problem.callback is not None:
-            problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
-
-    return report

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -25,10 +25,7 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-from .base import Climb, FitProblem, Iteration, SiteEvaluation
-
-__all__ = ["Family", "HyperClimb", "Search"]
-
+from .base import Climb, Evaluation, FitProblem, FitState, Iteration
 
 # Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
 # that a line search turns back.
@@ -44,76 +41,41 @@ _OF_SLOPE = 1e-3
 _GRADIENT_TOL = 1e-4
 
 
-class Family(Protocol):
-    """An objective over sites for every θ."""
-
-    def at(self, point: Point) -> Any:
-        """Return the objective over sites at ``point``, as ``inner`` takes it."""
-        ...
-
-
 @dataclass
-class HyperClimb[E: SiteEvaluation]:
-    """The end of an optimisation of hyperparameters.
-
-    Attributes
-    ----------
-    point : dict
-        The best θ.
-    climb : Climb
-        The inner optimiser run there.
-    objective : float
-        Bound plus log prior.
-    converged : bool
-    message : str
-    iterations : list of Iteration
-        All inner iterations, numbered from 0 for each value of θ. Bounds need not increase between
-        the values that a line search tries.
-    evaluations : int
-        Number of values of θ that were tried.
-    gradient : dict
-        Gradient of the objective at the best θ.
-    """
+class HyperClimb[E: Evaluation]:
+    """The end of an optimisation of hyperparameters."""
 
     point: dict[str, np.ndarray]
     climb: Climb[E]
     objective: float
     converged: bool = False
     message: str = ""
+    # Of all inner runs, numbered from 0 for each θ; bounds need not increase from one to the next.
     iterations: list[Iteration] = field(default_factory=list)
-    evaluations: int = 0
     gradient: dict[str, Array] = field(default_factory=dict)
 
 
-class Search[E: SiteEvaluation]:
+class Search[E: Evaluation]:
     """The bound plus the log prior as a function of θ, with the best θ so far.
 
-    Parameters
-    ----------
-    family : Family
-    problem : FitProblem
-        ``max_iter`` limits each inner run and L-BFGS; ``tol`` is the tolerance of the inner runs.
-    report : callable
-        Called after every inner iteration, see :func:`.reporter`.
-    inner, gradient : callable
-        The inner run at each θ, with the signature of
-        :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of its optimum.
+    ``family.at(point)`` is the objective over sites; ``inner`` maximises it like
+    :func:`~pymc_augconj.engines.variational.ascent.climb`, and ``gradient`` has the derivatives of
+    the maximum by θ.
     """
 
     def __init__(
         self,
-        family: Family,
+        family: Any,
         problem: FitProblem,
-        report: Callable[[Iteration, SiteEvaluation], None],
         inner: Callable[..., Climb[E]],
         gradient: Callable[..., dict[str, Array]],
     ) -> None:
-        self.family, self.problem, self.report = family, problem, report
+        self.family, self.problem = family, problem
         self.members, self.inner, self.gradient = problem.members, inner, gradient
         self.best: HyperClimb[E] | None = None
         self.last: HyperClimb[E] | None = None
         self.iterations: list[Iteration] = []
-        self.evaluations = 0
+        self.evaluations = self._reported = 0
         self._slope = np.inf
         self._known: tuple[bytes, tuple[float, Array]] | None = None
 
@@ -123,42 +85,28 @@ class Search[E: SiteEvaluation]:
         assert self.best is not None
         return self.best
 
-    def ascend(self) -> HyperClimb[E]:
-        """Return the maximum over the problem's members, or the end at its fixed θ.
+    def report(self, iteration: Iteration, at: Evaluation) -> None:
+        """Pass an iteration to the callback of the problem, counted over all θ."""
+        self._reported += 1
+        if self.problem.callback is not None:
+            self.problem.callback(FitState(self._reported, iteration, at.mean, at.var))
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no posterior at the start.
-        """
+    def ascend(self) -> HyperClimb[E]:
+        """Return the maximum over the problem's members, or the end at its fixed θ."""
         problem = self.problem
         if not self.members:
             point = dict(problem.point)
-            climb = self.inner(
-                self.family.at(point),
-                max_iter=problem.max_iter,
-                tol=problem.tol,
-                callback=self.report,
-            )
+            limits = {"max_iter": problem.max_iter, "tol": problem.tol}
+            climb = self.inner(self.family.at(point), callback=self.report, **limits)
             objective = climb.evaluation.bound + problem.log_prior(point)[0]
             return HyperClimb(
                 point, climb, objective, climb.converged, climb.message, climb.iterations
             )
         start = self.flatten(problem.point)
         self.attempt(start)
-        end = minimize(
-            self,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": problem.max_iter,
-                "maxfun": 4 * problem.max_iter,
-                "gtol": _GRADIENT_TOL,
-                "ftol": 1e-12,
-                "maxcor": 10,
-            },
-        )
+        limits = {"maxiter": problem.max_iter, "maxfun": 4 * problem.max_iter, "ftol": 1e-12}
+        options = {**limits, "gtol": _GRADIENT_TOL, "maxcor": 10}
+        end = minimize(self, start, jac=True, method="L-BFGS-B", options=options)
         self.finish()
         best = self.known_best
         slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
@@ -172,7 +120,6 @@ class Search[E: SiteEvaluation]:
             f"hyperparameters: {end.message.lower()} after {self.evaluations} evaluations, largest "
             f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
         )
-        best.evaluations = self.evaluations
         best.iterations = self.iterations
         return best
 
@@ -225,15 +172,7 @@ class Search[E: SiteEvaluation]:
         *,
         differentiate: bool = True,
     ) -> tuple[HyperClimb[E], dict[str, Array]]:
-        """Return the inner run at ``x`` and the derivatives of its optimum.
-
-        It begins at the sites ``start``, by default those of the best θ.
-
-        Raises
-        ------
-        NotPositiveDefiniteError, FloatingPointError
-            If there is no posterior.
-        """
+        """Return the inner run at ``x`` from given sites or the best ones, and its derivatives."""
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):

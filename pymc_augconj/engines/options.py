@@ -13,18 +13,6 @@ from typing import Any, Literal, Self
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "COMMON",
-    "SMALLEST_DAMPING",
-    "EPOptions",
-    "InducingOptions",
-    "NestedOptions",
-    "Options",
-    "SVIOptions",
-    "VGPOptions",
-    "Values",
-]
-
 SMALLEST_DAMPING = 0.01
 
 #: The number of inducing points of a process, or their inputs.
@@ -68,8 +56,7 @@ _COUNT = Values(
     lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1,
 )
 _DAMPING = Values(
-    f"a number in [{SMALLEST_DAMPING}, 1]",
-    _number(lambda value: SMALLEST_DAMPING <= value <= 1.0),
+    f"a number in [{SMALLEST_DAMPING}, 1]", _number(lambda value: SMALLEST_DAMPING <= value <= 1.0)
 )
 _RATE = Values(
     "a number in (0, 1], or (delay, forgetting) with delay > 0 and forgetting in (0.5, 1]", _rate

@@ -11,54 +11,34 @@ from pymc_augconj.errors import AugmentationError
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
 from .nested.fit import NestedApproximations
-from .options import (
-    EPOptions,
-    InducingOptions,
-    NestedOptions,
-    Options,
-    SVIOptions,
-    VGPOptions,
-)
+from .options import EPOptions, InducingOptions, NestedOptions, Options, SVIOptions, VGPOptions
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit
 from .variational.cavi import CoordinateAscent
 from .variational.vgp import VariationalGaussian
 
-__all__ = ["ENGINES", "Engine", "given_options", "minibatch_engines"]
-
 FittingEngine = Callable[[FitProblem], FitOutcome]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The record of a fitting engine.
+    """The record of a fitting engine."""
 
-    Attributes
-    ----------
-    name : str
-        The value of ``method`` in :func:`pymc_augconj.fit`.
-    dense : callable, optional
-        The engine with one site for each observation; None where there is none.
-    sparse : callable, optional
-        The engine through inducing points; None where there is none.
-    augmented : bool
-        Whether every likelihood needs an auxiliary variable. Otherwise its density is enough.
-    bound : bool
-        Whether the evidence is a lower bound.
-    evidence : str
-        The evidence in a few words, for printed summaries.
-    options : type of Options
-        Class of the options besides those that all engines take.
-    """
-
+    #: The value of ``method`` in :func:`pymc_augconj.fit`.
     name: str
+    #: With one site for each observation, and through inducing points; None where there is none.
     dense: FittingEngine | None
     sparse: FittingEngine | None
-    augmented: bool
-    bound: bool
+    #: The evidence in a few words, for printed summaries.
     evidence: str
+    #: Class of the options besides those that all engines take.
     options: type[Options] = Options
+
+    @property
+    def bound(self) -> bool:
+        """Whether the evidence is a lower bound."""
+        return self.evidence == _BOUND
 
     @property
     def minibatches(self) -> bool:
@@ -70,81 +50,23 @@ class Engine:
         return option in self.options.names()
 
 
-ENGINES: dict[str, Engine] = {
-    engine.name: engine
-    for engine in (
-        Engine(
-            "cavi",
-            SiteFit(CoordinateAscent),
-            SparseFit(CoordinateAscent),
-            augmented=True,
-            bound=True,
-            evidence="lower bound",
-            options=InducingOptions,
-        ),
-        Engine(
-            "vgp",
-            SiteFit(VariationalGaussian),
-            SparseFit(VariationalGaussian),
-            augmented=False,
-            bound=True,
-            evidence="lower bound",
-            options=VGPOptions,
-        ),
-        Engine(
-            "ep",
-            ExpectationPropagation(),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="approximate",
-            options=EPOptions,
-        ),
-        Engine(
-            "qp",
-            ExpectationPropagation(quantile=True),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="EP's, approximate",
-        ),
-        Engine(
-            "nested",
-            NestedApproximations(),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="approximate, integrated over hyperparameters",
-            options=NestedOptions,
-        ),
-        Engine(
-            "svi",
-            None,
-            StochasticVariational(),
-            augmented=False,
-            bound=True,
-            evidence="lower bound",
-            options=SVIOptions,
-        ),
-    )
-}
-
-
-def minibatch_engines() -> tuple[str, ...]:
-    """Return the names of the engines that work on minibatches."""
-    return tuple(name for name, engine in ENGINES.items() if engine.minibatches)
+_BOUND = "lower bound"
+_RECORDS = (
+    Engine("cavi", SiteFit(CoordinateAscent), SparseFit(CoordinateAscent), _BOUND, InducingOptions),
+    Engine("vgp", SiteFit(VariationalGaussian), SparseFit(VariationalGaussian), _BOUND, VGPOptions),
+    Engine("ep", ExpectationPropagation(), None, "approximate", EPOptions),
+    Engine("qp", ExpectationPropagation(quantile=True), None, "EP's, approximate"),
+    Engine(
+        "nested", NestedApproximations(), None, "approximate, integrated over hyperparameters",
+        NestedOptions,
+    ),
+    Engine("svi", None, StochasticVariational(), _BOUND, SVIOptions),
+)  # fmt: skip
+ENGINES = {engine.name: engine for engine in _RECORDS}
 
 
 def given_options(method: str, options: Mapping[str, Any]) -> Options:
-    """Return an engine's options, those that are None by default.
-
-    Raises
-    ------
-    AugmentationError
-        If one of them is another engine's, or out of range.
-    TypeError
-        If no engine has an option of that name.
-    """
+    """Return an engine's options, those that are None by default."""
     given = {}
     for name, value in options.items():
         engines = [engine for engine, record in ENGINES.items() if record.takes(name)]

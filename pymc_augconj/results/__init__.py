@@ -5,6 +5,5 @@
 ``comparison``      several fits side by side
 ``draw_store``      draws in a Zarr store, written while they are sampled
 ``predictions``     predictions as a DataTree
-``unequal_chains``  draws of interrupted chains
 ==================  ========================================
 """

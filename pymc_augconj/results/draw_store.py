@@ -20,8 +20,6 @@ import zarr
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-__all__ = ["DrawStore"]
-
 _MARK, _STATES = "pymc_augconj", "sampler_state"
 # Numbers in a chunk of the largest array, and draws at most.
 _CHUNK, _MOST_DRAWS = 1 << 19, 5000
@@ -29,18 +27,7 @@ _SAMPLE = ("chain", "draw")
 
 
 class DrawStore:
-    """Draws of one run.
-
-    Parameters
-    ----------
-    where : path, URL, mapping or zarr store
-        As ``zarr.open_group`` takes it.
-
-    Attributes
-    ----------
-    described : dict, or None
-        The run, as :meth:`create` was told; None where there is none.
-    """
+    """Draws of one run."""
 
     def __init__(self, where: Any) -> None:
         # Nodes are declared as arrays or groups.
@@ -66,15 +53,7 @@ class DrawStore:
         return int(self.described["rows"])
 
     def create(self, template: xr.DataTree, described: dict[str, Any]) -> None:
-        """Make the groups and arrays of a run.
-
-        Parameters
-        ----------
-        template : DataTree
-            A result with one chain of one draw.
-        described : dict
-            The run, as JSON; with ``chains`` and ``draws``.
-        """
+        """Make the groups and arrays of a run."""
         self._root.attrs[_MARK] = {}
         largest = max(values.size for values in template["posterior"].data_vars.values())
         rows = min(max(_CHUNK // max(largest, 1), 1), _MOST_DRAWS)

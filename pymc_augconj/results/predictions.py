@@ -20,9 +20,6 @@ from pymc_augconj.prediction.mixtures import (
 )
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
-__all__ = ["ObservationOptions", "Request", "needed_draws", "predictions_tree"]
-
-
 # Dims and values of variables, by name.
 Variables = Mapping[str, tuple[Sequence[str], np.ndarray]]
 # Coordinates of chain and draw.
@@ -30,13 +27,7 @@ Sampled = tuple[np.ndarray, np.ndarray]
 
 
 def needed_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Sampled]:
-    """Return variables with chains and draws on one axis, and the coordinates of the two.
-
-    Raises
-    ------
-    AugmentationError
-        If a variable is missing.
-    """
+    """Return variables with chains and draws on one axis, and the coordinates of the two."""
     posterior = tree["posterior"].to_dataset()
     found = {}
     for name in dict.fromkeys(names):
@@ -57,10 +48,10 @@ def predictions_tree(
     sampled: Sampled | None = None,
     group: str = "predictions",
 ) -> xr.DataTree:
-    """Return a DataTree of one group.
+    """Return a DataTree of one group, with those of ``coords`` that are used.
 
-    A dim ``"sample"`` of a variable stands for chains and draws together, of which ``sampled`` are
-    the coordinates. ``coords`` has the labels of all other dims, and perhaps more.
+    A dim ``"sample"`` stands for chains and draws together, of which ``sampled`` are the
+    coordinates.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():
@@ -145,23 +136,10 @@ def _numbers(name: str, given: Any, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Request:
-    """The predictions that a user asked for.
-
-    Attributes
-    ----------
-    model, whole : pymc.Model
-        The user's model; and with all observations, where that has minibatches of them.
-    gps : sequence of pm.gp.Latent
-    Xnew : ndarray, shape (P, d)
-    about_y : ObservationOptions
-    full_cov, joint, jitter, dim, coords
-        See :func:`pymc_augconj.predict`.
-    rng : Generator
-    outputs : tuple, optional
-        Name and labels (or None) of the axis of a process with several outputs.
-    """
+    """The predictions that a user asked for."""
 
     model: Any
+    # With all observations, where the model has minibatches of them.
     whole: Any
     gps: Sequence[Any]
     Xnew: np.ndarray
@@ -172,6 +150,7 @@ class Request:
     dim: str | None
     coords: Sequence[Any] | None
     rng: np.random.Generator
+    # Name and labels (or None) of the axis of a process with several outputs.
     outputs: tuple[str, Any] | None = None
 
     @property
@@ -254,10 +233,7 @@ class Request:
 def _check_possible(
     mixture: Predictive | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
 ) -> None:
-    """Refuse values outside the likelihood's support, such as half a count or a class 3.
-
-    Values with a log density of −∞ are allowed.
-    """
+    """Refuse values outside the likelihood's support, such as half a count or a class 3."""
     if isinstance(mixture, GroupedMixture):
         for which, part in mixture.parts:
             _check_possible(part, ynew[which], log_density[which])

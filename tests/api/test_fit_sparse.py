@@ -12,7 +12,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.sparse import rows as sparse_rows
 from pymc_augconj.engines.sparse import svi
-from pymc_augconj.engines.sparse.steps import FORGETFUL_RATE, RATE, default_rate
+from pymc_augconj.engines.sparse.svi import FORGETFUL_RATE, RATE, default_rate
 from pymc_augconj.parallel.executor import Threads
 
 QUIET = {"progressbar": False}

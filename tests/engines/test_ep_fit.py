@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
+from benchmarks.ep_on_arrays import run_ep
 from pymc_augconj.engines.ep import fit as ep_fit
-from pymc_augconj.engines.ep.solve import run_ep
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
 from pymc_augconj.likelihoods.density import LikelihoodDensity
 

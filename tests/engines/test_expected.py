@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.engines.sparse.expected import ExpectedDensity, residual_name
+from pymc_augconj.engines.sparse.weights import ExpectedDensity, residual_name
 from pymc_augconj.engines.variational.vgp import expectations
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import MultiDensity, lift

@@ -104,7 +104,7 @@ def test_minibatches_sum_to_all_the_data(write, rule):
         batch = halved.start(problem.point, family.inducing, some, lambda: q)
         batch.wait()
         state, sums = State(problem.point, family.inducing, q), batch.sums
-        natural = None if batch.is_short else (sums.gram, sums.linear)
+        natural = sums.gram, sums.linear
         batches.append((sums, all_slopes(family.model, state, batch.begin_slopes(), natural)))
     (full, slopes), *parts = batches
     assert full.count == sum(part.count for part, _ in parts) == family.model.n_observations

@@ -2,9 +2,8 @@
 
 ================  ==========================================================================
 ``fit``           EP and QP as fitting engines
-``objective``     one state of EP: cavities, tilted moments, targets, evidence and its gradient
+``objective``     one state of EP: cavities, tilted moments, targets, evidence; records of a run
 ``quantile``      QP: sites that match in the L2 Wasserstein distance
-``record``        state, diagnostics and history of a run
 ``solve``         EP by sweeps, and by the double loop and Newton's method where these fail
 ``sweeps``        parallel sweeps with adaptive damping and extrapolation, and sequential ones
 ================  ==========================================================================

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
+from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
@@ -25,13 +25,19 @@ from pymc_augconj.point import Point
 from pymc_augconj.quadrature.tilted import Quadrature
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, ModelPrior, SiteGroup, tilted_quadratures
+from .objective import (
+    EPEvaluation,
+    EPInfo,
+    EPObjective,
+    EPResult,
+    EPState,
+    ModelPrior,
+    SiteGroup,
+    Sweep,
+    tilted_quadratures,
+)
 from .quantile import solve_qp
-from .record import EPInfo, EPResult, EPState, Sweep
 from .solve import solve
-
-__all__ = ["EPFamily", "ExpectationPropagation"]
-
 
 Report = Callable[[Iteration, EPEvaluation], None]
 
@@ -57,10 +63,7 @@ class _EPBound:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
-            SiteGroup(
-                site.rows,
-                LikelihoodDensity(site.likelihood, y, site.params(point)),
-            )
+            SiteGroup(site.rows, LikelihoodDensity(site.likelihood, y, site.params(point)))
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
         prior = ModelPrior(self.prior, family.priors.groups, solver=family.preferred.name)
@@ -94,12 +97,7 @@ def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
 
 
 def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
-    """Refuse a predictor without variance, which has no Gaussian cavity.
-
-    Raises
-    ------
-    AugmentationError
-    """
+    """Refuse a predictor without variance, which has no Gaussian cavity."""
     prior = bound.objective.prior
     (certain,) = np.nonzero(~(prior.condition(*np.zeros((2, prior.size))).var > 0.0))
     for site in bound.family.model.sites:
@@ -115,13 +113,7 @@ def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
 
 
 class ExpectationPropagation:
-    """The engine ``method="ep"``, or ``"qp"``.
-
-    Parameters
-    ----------
-    quantile : bool
-        Whether QP follows.
-    """
+    """The engine ``method="ep"``, or ``"qp"``."""
 
     def __init__(self, *, quantile: bool = False) -> None:
         self.quantile = quantile
@@ -137,13 +129,12 @@ class ExpectationPropagation:
         options = EPOptions.of(problem.options)
         run = partial(_climb, schedule=options.schedule, damping=options.damping)
         family = EPFamily(problem.model, [problem.point, *problem.probes], options.power)
-        return Search(family, problem, reporter(problem), run, _gradient)
+        return Search(family, problem, run, _gradient)
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises the errors of the covariance at the start."""
         search = self.search(problem)
-        report, family = search.report, search.family
-        assert isinstance(family, EPFamily)
+        family = search.family
         try:
             optimum = search.ascend()
         except NotPositiveDefiniteError as error:
@@ -159,11 +150,11 @@ class ExpectationPropagation:
             ) from error
         point, end, iterations = optimum.point, optimum.climb, optimum.iterations
         converged, message = optimum.converged, optimum.message
-        last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
+        last, evidence, diagnostics = end.evaluation, end.evaluation.bound, end.diagnostics
         bound = family.at(point)
         if self.quantile:
             result = _record(
-                iterations, report, solve_qp,
+                iterations, search.report, solve_qp,
                 bound.objective, EPState(last.h, last.lam), tol=problem.tol,
                 max_iter=problem.max_iter,
             )  # fmt: skip
@@ -214,10 +205,9 @@ def _record(
     start = len(iterations)
 
     def report(sweep: Sweep, at: EPEvaluation) -> None:
-        normalizer = at.posterior.log_normalizer
         done = Iteration(
-            len(iterations) - start + 1, sweep.evidence, sweep.evidence - normalizer, -normalizer,
-            sweep.residual, sweep.damping or 1.0, sweep.damping is None,
+            len(iterations) - start + 1, at.bound, at.expected, at.divergence, at.residual,
+            sweep.damping or 1.0, sweep.damping is None,
         )  # fmt: skip
         iterations.append(done)
         if callback is not None:

@@ -32,35 +32,22 @@ Seeger, M. (2005). Expectation propagation for exponential families.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.base import Evaluation
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.likelihoods.density import site_moments
-from pymc_augconj.linalg.linear_map import RowSelection
-from pymc_augconj.quadrature.tilted import Quadrature, SiteDensity, Tilted, tilted_moments
+from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
 from pymc_augconj.typing import Array
-
-__all__ = [
-    "EPEvaluation",
-    "EPObjective",
-    "ModelPrior",
-    "SiteGroup",
-    "all_moments",
-    "dense_prior",
-    "log_gaussian_site",
-    "tilted_quadratures",
-]
 
 
 class ModelPrior:
@@ -79,35 +66,18 @@ class ModelPrior:
         return condition(self.prior, self.groups, h, lam, solver=self.solver)
 
 
-def dense_prior(C: Array, m: Array) -> ModelPrior:
-    """Return f ~ N(m, C), C perhaps singular, as the prior of N predictors."""
-    size = len(m)
-    nowhere: Any = None  # the covariance is given
-    block = LatentBlock(
-        name="f", value_name="f", form="multivariate normal", shape=(size,), size=size, copies=1,
-        whitened=False, kind="dense", scale=nowhere,
-    )  # fmt: skip
-    prior = block_prior(block, np.asfortranarray(C, dtype=float))
-    maps = (RowSelection(np.arange(size), None, size),)
-    latents = LatentPrior(np.asarray(m, dtype=float), (prior,), maps, maps)
-    return ModelPrior(latents, RowGroups.apart(size), solver="observation")
-
-
 @dataclass(frozen=True)
 class SiteGroup:
     """One observed variable: its rows of the stacked predictors, and its density."""
 
     rows: slice
-    density: SiteDensity
+    density: LikelihoodDensity
 
 
 def all_moments(
     groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked: Any
 ) -> Tilted:
-    """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
-
-    Panels of several groups stay separate.
-    """
+    """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``."""
     parts = [
         site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)
         for group in groups
@@ -126,64 +96,27 @@ def all_moments(
 
 
 @dataclass(frozen=True)
-class EPEvaluation:
-    """EP at one set of sites; arrays are of all predictors, shape (N,).
+class EPEvaluation(Evaluation):
+    """EP at one set of sites, whose targets match the tilted moments; ``bound`` is log Z."""
 
-    Attributes
-    ----------
-    h, lam : ndarray
-        The sites.
-    mean, var : ndarray
-        Marginals of q.
-    cavity_mean, cavity_var : ndarray
-    tilted : Tilted
-    target_h, target_lam : ndarray
-        Sites that match the tilted moments.
-    matched_var : ndarray
-        The variances to match.
-    evidence : float
-        log Z.
-    posterior : Posterior
-    """
-
-    h: Array
-    lam: Array
-    mean: Array
-    var: Array
+    posterior: Posterior = field(repr=False)
     cavity_mean: Array
     cavity_var: Array
     tilted: Tilted
-    target_h: Array
-    target_lam: Array
+    #: The variances to match.
     matched_var: Array
-    evidence: float
-    posterior: Posterior = field(repr=False)
 
     @cached_property
     def residual(self) -> float:
-        """Relative moment mismatch between the tilted distributions and q.
-
-        Differences of means in standard deviations and relative differences of variances; root of
-        the sum of squares over sites.
-        """
+        """Relative moment mismatch between the tilted distributions and q, as in the base class."""
         d_mean = (self.tilted.mean - self.mean) / np.sqrt(self.var)
         d_var = self.matched_var / self.var - 1.0
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
 
     @property
-    def cov(self) -> Array:
-        """See :class:`pymc_augconj.engines.base.Evaluation`: no predictors are coupled."""
-        return self.var
-
-    @property
-    def precision_units(self) -> Array:
-        """See :attr:`pymc_augconj.engines.base.Evaluation.precision_units`."""
-        return self.var + np.sqrt(self.var) * np.abs(self.mean)
-
-    @property
-    def bound(self) -> float:
-        """The evidence, under the name of the variational engines."""
-        return self.evidence
+    def evidence(self) -> float:
+        """Log Z."""
+        return self.bound
 
     @property
     def n_negative(self) -> int:
@@ -197,19 +130,7 @@ class EPEvaluation:
 
 
 class EPObjective:
-    """EP as a function of the sites, for one prior.
-
-    Parameters
-    ----------
-    prior : ModelPrior
-    groups : sequence of SiteGroup
-        Together they cover every predictor once.
-    power : float
-        η in (0, 1].
-    shrink : float or ndarray, shape (N,)
-        Factor of the tilted standard deviations before matching: 1 for EP, 1 − δ for quantile
-        propagation.
-    """
+    """EP as a function of the sites, for one prior; groups have every predictor once."""
 
     def __init__(
         self,
@@ -219,28 +140,10 @@ class EPObjective:
         *,
         shrink: Array | float = 1.0,
     ) -> None:
-        if not 0.0 < power <= 1.0:
-            raise ValueError(f"power: expected a number in (0, 1], got {power}")
-        covered = np.zeros(prior.size, dtype=int)
-        for group in groups:
-            covered[group.rows] += 1
-        if not (covered == 1).all():
-            raise ValueError(
-                "expected every predictor to belong to one group of sites, got "
-                f"{np.count_nonzero(covered != 1)} of {prior.size} that do not"
-            )
         self.prior, self.groups, self.power, self.shrink = prior, tuple(groups), power, shrink
 
     def evaluate(self, h: Array, lam: Array) -> EPEvaluation:
-        """Return EP at the sites (h, λ).
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no Gaussian posterior, or a cavity is not proper.
-        FloatingPointError
-            If a tilted distribution cannot be integrated.
-        """
+        """Return EP at the sites (h, λ)."""
         power = self.power
         posterior = self.prior.condition(h, lam)
         mean, var = posterior.mean, posterior.var
@@ -256,14 +159,15 @@ class EPObjective:
         tilted = all_moments(self.groups, cavity_mean, cavity_var, power=power)
         matched = tilted.var * self.shrink**2
         target_h, target_lam = self._targets(tilted, matched, cavity_mean, cavity_var)
+        normalizer = posterior.log_normalizer
         with np.errstate(invalid="ignore", over="ignore"):
             site = log_gaussian_site(power * h, power * lam, cavity_mean, cavity_var)
-            evidence = posterior.log_normalizer + float(np.sum(tilted.log_Z - site)) / power
-        if not np.isfinite(np.concatenate([[evidence], target_h, target_lam])).all():
+            expected = float(np.sum(tilted.log_Z - site)) / power
+        if not np.isfinite(np.concatenate([[normalizer, expected], target_h, target_lam])).all():
             raise NotPositiveDefiniteError("the tilted moments are not finite; damp the update")
         return EPEvaluation(
-            h, lam, mean, var, cavity_mean, cavity_var, tilted, target_h, target_lam, matched,
-            evidence, posterior,
+            h, lam, target_h, target_lam, mean, var, expected, -normalizer, 0.0,
+            self.prior.groups.coupling, posterior, cavity_mean, cavity_var, tilted, matched,
         )  # fmt: skip
 
     def _targets(
@@ -306,3 +210,117 @@ def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrat
         assert quadrature is not None  # only a closed form has none
         quadratures.append(quadrature)
     return quadratures
+
+
+@dataclass(frozen=True)
+class EPState:
+    """The sites exp(h f − ½ λ f²), each of shape (N,), from which a run can continue."""
+
+    h: Array
+    lam: Array
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Record of one sweep; ``damping`` is None for an extrapolation or an outer step."""
+
+    residual: float
+    evidence: float
+    damping: float | None
+    n_negative: int
+    smallest_cavity_precision: float
+
+
+@dataclass(frozen=True)
+class EPInfo:
+    """Report of a run."""
+
+    converged: bool
+    message: str
+    # "parallel", "sequential", or "double loop" if sweeps alone failed.
+    method: str
+    residual: float
+    evidence: float
+    sweeps: int
+    # Sets of tilted moments, those of rejected sweeps included.
+    evaluations: int
+    # The smallest of an accepted sweep.
+    damping: float
+    n_negative: int
+    smallest_cavity_precision: float
+    quadrature_error: float
+    history: list[Sweep] = field(repr=False, default_factory=list)
+
+
+@dataclass
+class EPResult:
+    """The last evaluation and the info of a run."""
+
+    evaluation: EPEvaluation
+    info: EPInfo
+
+    @property
+    def state(self) -> EPState:
+        """The sites."""
+        return EPState(self.evaluation.h, self.evaluation.lam)
+
+
+Report = Callable[[Sweep, EPEvaluation], None]
+
+
+class Recorder:
+    """History of a run, and its number of evaluations."""
+
+    def __init__(
+        self, objective: EPObjective, max_iter: int, tol: float, report: Report | None
+    ) -> None:
+        self.objective, self.max_iter, self.tol, self._report = objective, max_iter, tol, report
+        self.history: list[Sweep] = []
+        self.evaluations = 0
+
+    @property
+    def left(self) -> int:
+        """Number of remaining sweeps."""
+        return self.max_iter - len(self.history)
+
+    def attempt(self, h: Array, lam: Array) -> EPEvaluation | None:
+        """Return the evaluation at these sites, or None if it fails."""
+        if not (np.isfinite(h).all() and np.isfinite(lam).all()):
+            return None
+        self.evaluations += 1
+        try:
+            return self.objective.evaluate(h, lam)
+        except (NotPositiveDefiniteError, FloatingPointError):
+            return None
+
+    def accept(self, at: EPEvaluation, damping: float | None) -> None:
+        """Record one sweep."""
+        sweep = Sweep(
+            at.residual, at.evidence, damping, at.n_negative, at.smallest_cavity_precision
+        )
+        self.history.append(sweep)
+        if self._report is not None:
+            self._report(sweep, at)
+
+    def result(self, at: EPEvaluation, method: str, failure: str) -> EPResult:
+        """Return the end of the run."""
+        converged = at.residual <= self.tol
+        message = f"converged: residual {at.residual:.1e} ≤ {self.tol:.1e}"
+        if not converged:
+            message = f"{failure}; the residual is {at.residual:.1e} > {self.tol:.1e}"
+        dampings = [s.damping for s in self.history if s.damping is not None]
+        info = EPInfo(
+            converged=converged,
+            message=message,
+            method=method,
+            residual=at.residual,
+            evidence=at.evidence,
+            sweeps=len(self.history),
+            evaluations=self.evaluations,
+            damping=min(dampings, default=1.0),
+            n_negative=at.n_negative,
+            smallest_cavity_precision=at.smallest_cavity_precision,
+            quadrature_error=0.0 if at.tilted.error is None else float(at.tilted.error.max()),
+            history=self.history,
+        )
+        return EPResult(at, info)

@@ -20,62 +20,27 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, SiteGroup, all_moments, dense_prior
-from .record import EPInfo, EPResult, EPState, Recorder, Report
-from .solve import LARGEST_SIZE, as_groups, polish, solve
+from .objective import (
+    EPEvaluation,
+    EPObjective,
+    EPResult,
+    EPState,
+    Recorder,
+    Report,
+    all_moments,
+)
+from .solve import LARGEST_SIZE, polish, solve
 from .sweeps import sweep_parallel
-
-__all__ = ["run_qp", "solve_qp"]
-
 
 # Sweeps at one δ reduce the mismatch from its update to this share.
 _PART = 0.01
 _PATIENCE = 20
 # Shortest step towards a new δ, as a share of the way.
 _SHORTEST_STEP = 1.0 / 64.0
-
-
-def run_qp(
-    C: Array,
-    m: Array,
-    sites: SiteDensity | Sequence[SiteGroup],
-    start: EPState | None = None,
-    *,
-    power: float = 1.0,
-    **options: Any,
-) -> tuple[EPState, EPInfo]:
-    """Run quantile propagation on f ~ N(m, C) with one site an entry of f.
-
-    Parameters
-    ----------
-    C : ndarray, shape (N, N)
-    m : ndarray, shape (N,)
-    sites : SiteDensity, or sequence of SiteGroup
-    start : EPState, optional
-        EP's solution; by default EP is run first.
-    power : float
-        η in (0, 1].
-    **options
-        ``damping``, ``tol``, ``max_iter``, ``accelerate`` and ``report`` of
-        :func:`~pymc_augconj.engines.ep.solve`.
-
-    Returns
-    -------
-    state : EPState
-    info : EPInfo
-        Report of the sweeps of QP.
-    """
-    objective = EPObjective(dense_prior(C, m), as_groups(sites), power)
-    result = solve_qp(objective, start, **options)
-    return result.state, result.info
 
 
 def solve_qp(
@@ -88,10 +53,7 @@ def solve_qp(
     accelerate: bool = True,
     report: Report | None = None,
 ) -> EPResult:
-    """Find a fixed point of QP like :func:`run_qp`, for an objective of EP.
-
-    The residual is evaluated with the δ of the state.
-    """
+    """Find a fixed point of QP; its residual is evaluated with the δ of the state."""
     if start is None:
         start = solve(
             objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate
@@ -128,10 +90,7 @@ def solve_qp(
 def _follow(
     recorder: Recorder, objective: EPObjective, at: EPEvaluation, old: Array, new: Array
 ) -> tuple[EPEvaluation, str]:
-    """Follow the fixed point from factors ``old``, where ``at`` is, to ``new`` by Newton steps.
-
-    It also reaches fixed points that repel sweeps.
-    """
+    """Follow the fixed point from factors ``old`` to ``new`` by Newton steps, even if it repels."""
     if at.h.size > LARGEST_SIZE:
         return at, f"stopped: sweeps fail, and Newton steps are for at most {LARGEST_SIZE} sites"
     done, step = 0.0, 1.0

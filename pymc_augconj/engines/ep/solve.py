@@ -37,35 +37,29 @@ Bayesian networks. UAI.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.dense import cholesky_with_jitter
-from pymc_augconj.quadrature.tilted import SiteDensity, Tilted
+from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, SiteGroup, all_moments, dense_prior
-from .record import EPInfo, EPResult, EPState, Recorder, Report, Sweep
+from .objective import (
+    EPEvaluation,
+    EPObjective,
+    EPResult,
+    EPState,
+    Recorder,
+    Report,
+    Sweep,
+    all_moments,
+)
 from .sweeps import sweep_parallel, sweep_sequential
-
-__all__ = [
-    "InnerOptimum",
-    "as_groups",
-    "climb_double_loop",
-    "covariance_of_statistics",
-    "minimise_inner",
-    "polish",
-    "run_ep",
-    "solve",
-    "tilted_covariance",
-]
 
 # Each step has to halve the residual, after shortening to no less than this.
 SHORTEST_STEP = 0.1
@@ -128,48 +122,6 @@ def tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]
     return tilted.var, cross, 0.25 * square
 
 
-def run_ep(
-    C: Array,
-    m: Array,
-    sites: SiteDensity | Sequence[SiteGroup],
-    start: EPState | None = None,
-    *,
-    power: float = 1.0,
-    **options: Any,
-) -> tuple[EPState, EPInfo]:
-    """Run expectation propagation on f ~ N(m, C) with one site an entry of f.
-
-    Parameters
-    ----------
-    C : ndarray, shape (N, N)
-        Prior covariance; may be singular.
-    m : ndarray, shape (N,)
-        Prior mean.
-    sites : SiteDensity, or sequence of SiteGroup
-        log p(yᵢ | fᵢ).
-    start : EPState, optional
-        Sites to start from; by default the prior.
-    power : float
-        η in (0, 1], the fraction of power EP.
-    **options
-        As for :func:`solve`.
-
-    Returns
-    -------
-    state : EPState
-    info : EPInfo
-        ``info.converged`` tells whether the state is a fixed point.
-    """
-    groups = as_groups(sites)
-    result = solve(EPObjective(dense_prior(C, m), groups, power), start, **options)
-    return result.state, result.info
-
-
-def as_groups(sites: SiteDensity | Sequence[SiteGroup]) -> Sequence[SiteGroup]:
-    """Return groups of sites, given groups or one density."""
-    return sites if isinstance(sites, Sequence) else (SiteGroup(slice(None), sites),)
-
-
 def solve(
     objective: EPObjective,
     start: EPState | None = None,
@@ -182,42 +134,7 @@ def solve(
     double_loop: bool = True,
     report: Report | None = None,
 ) -> EPResult:
-    """Find a fixed point of EP.
-
-    Parameters
-    ----------
-    objective : EPObjective
-    start : EPState, optional
-        By default the prior, which is also used if ``start`` has no posterior.
-    schedule : {"parallel", "sequential"}
-    damping : float
-        The largest fraction of the way to the targets, in (0, 1].
-    tol : float
-        Tolerance on the residual.
-    max_iter : int
-        Sweeps and outer steps in all.
-    accelerate : bool
-        Whether parallel sweeps are extrapolated.
-    double_loop : bool
-        Whether the double loop takes over where sweeps fail; for EP only.
-    report : callable, optional
-        Called with (Sweep, EPEvaluation) after each sweep.
-
-    Returns
-    -------
-    EPResult
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range.
-    NotPositiveDefiniteError, FloatingPointError
-        If not even the prior can be evaluated.
-    """
-    if schedule not in ("parallel", "sequential"):
-        raise ValueError(f"schedule: expected 'parallel' or 'sequential', got {schedule!r}")
-    if not SMALLEST_DAMPING <= damping <= 1.0:
-        raise ValueError(f"damping: expected a number in [{SMALLEST_DAMPING}, 1], got {damping}")
+    """Find a fixed point of EP."""
     recorder = Recorder(objective, max_iter, tol, report)
     current = None if start is None else recorder.attempt(start.h, start.lam)
     if current is None:
@@ -248,17 +165,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class InnerOptimum:
-    """The sites that minimise J for given θ, with J and the posterior there.
-
-    Attributes
-    ----------
-    h, lam : ndarray, shape (N,)
-    value : float
-        J.
-    posterior : Posterior
-    decrement : float
-        Newton decrement, a measure of the distance from the minimum.
-    """
+    """The sites that minimise J for given θ, with J and the posterior there."""
 
     h: Array
     lam: Array
@@ -309,10 +216,7 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
 def minimise_inner(
     objective: EPObjective, nu: Array, tau: Array, h: Array, lam: Array
 ) -> InnerOptimum | None:
-    """Minimise J over the sites by Newton's method, from (h, λ), for marginals θ = (ν, τ).
-
-    Returns None where J is not defined at the start.
-    """
+    """Minimise J over the sites by Newton steps, for marginals θ = (ν, τ); None if undefined."""
     current = _inner(objective, nu, tau, h, lam)
     for _ in range(MAX_NEWTON):
         if current is None:

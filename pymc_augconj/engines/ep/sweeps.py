@@ -23,14 +23,9 @@ import numpy as np
 from pymc_augconj.engines.anderson import Anderson, extrapolate
 from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
-from pymc_augconj.quadrature.tilted import SiteDensity
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, SiteGroup
-from .record import Recorder
-
-__all__ = ["sweep_parallel", "sweep_sequential"]
-
+from .objective import EPEvaluation, EPObjective, Recorder, SiteGroup
 
 LARGEST_GROWTH = 4.0
 LARGEST_WORSENING = 2.0
@@ -112,8 +107,7 @@ def sweep_sequential(
 ) -> tuple[EPEvaluation, str]:
     """Sweep until converged or stuck; return the best evaluation and the reason of the end.
 
-    Sites whose update has no proper cavity or posterior wait for the next sweep; a sweep that
-    increases the residual halves the damping.
+    Sites without a proper cavity wait for the next sweep; a sweep that fails halves the damping.
     """
     objective = recorder.objective
     singles = _singles(objective.groups, objective.prior.size)
@@ -139,7 +133,7 @@ def sweep_sequential(
 
 
 def _one_sweep(
-    objective: EPObjective, singles: list[SiteDensity], at: EPEvaluation, rate: float
+    objective: EPObjective, singles: list[LikelihoodDensity], at: EPEvaluation, rate: float
 ) -> tuple[Array, Array]:
     power, shrink = objective.power, np.broadcast_to(objective.shrink, at.h.shape)
     h, lam, mean = at.h.copy(), at.lam.copy(), at.mean.copy()
@@ -166,30 +160,12 @@ def _one_sweep(
     return h, lam
 
 
-class _Single:
-    """One site of a density."""
-
-    size = 1
-
-    def __init__(self, density: SiteDensity, index: int) -> None:
-        self._density, self._index = density, np.array([index])
-        self.landmarks = density.landmarks[:, index : index + 1]
-
-    def __call__(self, eta: Array, sites: Index) -> Array:
-        return self._density(eta, np.broadcast_to(self._index, sites.shape))
-
-
-def _singles(groups: tuple[SiteGroup, ...], size: int) -> list[SiteDensity]:
-    singles: dict[int, SiteDensity] = {}
+def _singles(groups: tuple[SiteGroup, ...], size: int) -> list[LikelihoodDensity]:
+    singles = {}
     for group in groups:
         density = group.density
         for position, row in enumerate(range(size)[group.rows]):
-            one: SiteDensity
-            if isinstance(density, LikelihoodDensity):
-                index = np.array([position])
-                params = select_params(density.params, index, density.size)
-                one = LikelihoodDensity(density.likelihood, density.y[index], params)
-            else:
-                one = _Single(density, position)
-            singles[row] = one
+            index = np.array([position])
+            params = select_params(density.params, index, density.size)
+            singles[row] = LikelihoodDensity(density.likelihood, density.y[index], params)
     return [singles[row] for row in range(size)]

@@ -26,7 +26,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import SiteRule
 from pymc_augconj.engines.ep.fit import EPFamily
-from pymc_augconj.engines.ep.record import EPState
+from pymc_augconj.engines.ep.objective import EPState
 from pymc_augconj.engines.ep.solve import solve
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Bound, BoundFamily

@@ -22,6 +22,7 @@ from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
+from .inducing import WeightsPosterior
 from .model import SparseModel
 from .rows import (
     Batch,
@@ -36,9 +37,6 @@ from .rows import (
     slope_sums,
 )
 from .sites import SparseSites
-from .weights import WeightsPosterior
-
-__all__ = ["Chunk", "ChunkReader", "ChunkedData", "ChunkedInputs", "RandomPart", "RowsInChunks"]
 
 # Chunks of which a minibatch has rows.
 _CHUNKS = 4
@@ -81,17 +79,7 @@ ChunkRows = Sequence[tuple[int, Which]]
 
 
 class ChunkedData:
-    """The data of a fit in chunks, and who works on them.
-
-    Parameters
-    ----------
-    executor : Executor
-    read : ChunkReader
-    chunks : sequence of (Chunk, sequence)
-        Each with its arrays: what a task takes for them, or has a method ``load``.
-    follows : sequence of bool
-        Whether a process has its inputs at the rows of the data; else at all chunks the same.
-    """
+    """The data of a fit in chunks, and who works on them."""
 
     def __init__(
         self,

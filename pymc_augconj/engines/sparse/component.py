@@ -41,10 +41,7 @@ from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
-from .inducing import factor_at, selection_of
-from .weights import ComponentPosterior
-
-__all__ = ["ComponentDesign", "SparseComponent", "inducing_entry"]
+from .inducing import ComponentPosterior, factor_at, selection_of
 
 
 def inducing_entry(process: ProcessPrior) -> str:
@@ -53,31 +50,7 @@ def inducing_entry(process: ProcessPrior) -> str:
 
 
 class SparseComponent:
-    """Latents and predictors that belong together, processes through inducing points.
-
-    Parameters
-    ----------
-    whole : LatentGaussianModel
-    component : Component
-        The part of the model.
-    priors : sequence of ProcessPrior
-        All processes that act through inducing points; ``inducing``, wherever it is an argument,
-        has the inducing inputs of all of these.
-    point : mapping
-        Any value of θ.
-
-    Attributes
-    ----------
-    rows : ndarray of int
-        The predictors: of its members, one after the other.
-    processes : tuple of int
-        The component's own.
-
-    Raises
-    ------
-    AugmentationError
-        If a process enters a predictor by more than one of its values.
-    """
+    """Latents and predictors that belong together, processes through inducing points."""
 
     def __init__(
         self,
@@ -150,13 +123,7 @@ class SparseComponent:
     def design(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice
     ) -> ComponentDesign:
-        """Return the predictors ``rows`` at θ and given inducing inputs.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If a covariance has no Cholesky factor.
-        """
+        """Return the predictors ``rows`` at θ and given inducing inputs."""
         offset = self._offset(point)[rows]
         alone = len(self.priors) == 1 and not self._others
         Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
@@ -189,10 +156,7 @@ class SparseComponent:
     def other_parts(
         self, point: Point, rows: Index | slice, first: int
     ) -> Iterator[tuple[int, BlockPrior, LinearMap, slice]]:
-        """Yield (index, prior, map onto the rows, which weights) of every other block.
-
-        ``first`` is the number of weights before theirs.
-        """
+        """Yield (index, prior, map onto the rows, which weights from ``first``) of other blocks."""
         for i in self._others:
             block = self._block(i, point)
             A = self._map(i, point)
@@ -284,25 +248,17 @@ class _ProcessRows:
 
 @dataclass
 class ComponentDesign:
-    """Predictors of some rows at one θ.
-
-    Attributes
-    ----------
-    Phi : ndarray, shape (D, B)
-        Whitened design, a column a row of the model; Fortran-ordered.
-    residual : ndarray, shape (B,)
-        rᵢ ≥ 0.
-    offset : ndarray, shape (B,)
-    n_sparse : int
-        Number of weights of inducing points, which are the first.
-    """
+    """Predictors of some rows at one θ."""
 
     model: SparseComponent
     point: Point
     rows: Index | slice
+    # Whitened design, (D, B), a column a row of the model; Fortran-ordered.
     Phi: Array
+    # rᵢ ≥ 0, (B,).
     residual: Array
     offset: Array
+    # Number of weights of inducing points, which are the first.
     n_sparse: int
     processes: list[_ProcessRows]
 
@@ -331,10 +287,7 @@ class ComponentDesign:
         return add_outer(G, q.mean, slope)
 
     def slopes(self, G: Array, lam: Array) -> dict[str, Array]:
-        """Return the derivatives through Φ, of which G is the derivative, and r.
-
-        All but those through the factors L; overwrites ``G``.
-        """
+        """Return the derivatives through Φ, given G by it, and r, without L; overwrites ``G``."""
         total: dict[str, Array] = {}
         for process in self.processes:
             accumulate(total, self._of_process(process, G[process.part], lam))

@@ -28,18 +28,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_augconj.engines.base import (
-    Evaluation,
-    FitOutcome,
-    FitProblem,
-    Iteration,
-    SiteRule,
-    reporter,
-)
+from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, Iteration, SiteRule
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import Stage
+from pymc_augconj.engines.variational.bound import Stage, stages_in_turn
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.base import BlockPrior
@@ -47,12 +40,11 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
-from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chunks import ChunkedData, RowsInChunks
-from .inducing import inducing_block
+from .inducing import WeightsPosterior, inducing_block
 from .model import SparseModel
 from .rows import (
     EvaluatedRows,
@@ -66,9 +58,6 @@ from .rows import (
     start_sums,
 )
 from .sites import SparseSites, mean_field_rule
-from .weights import WeightsPosterior
-
-__all__ = ["SparseFit", "outcome_of"]
 
 
 def outcome_of(
@@ -159,7 +148,9 @@ class _Family:
         self.model = SparseModel.of(problem)
         self.inducing = list(problem.sparse.inducing)
         self.sites = SparseSites(problem.model, rule, problem.point)
-        self.stages = _stages(problem.model, rule)
+        self.stages = [Stage()]
+        if rule.monotone:
+            self.stages = stages_in_turn(problem.model, Coupling(problem.model.n_rows))
         entries = sum(part.rows.size * part.size(self.inducing) for part in self.model.parts)
         if entries > _LARGEST_DESIGN:
             raise AugmentationError(
@@ -188,13 +179,7 @@ class _Bound:
         return self.evaluate(lam * lgm.offset(self.point), lam)
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
-        """Return the evaluation at the sites (h, λ) of the observations.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If negative precisions outweigh the prior.
-        """
+        """Return the evaluation at the sites (h, λ) of the observations."""
         q = self.design.posterior(h, lam)
         rows = evaluated(self.family.sites, self.design, q)
         magnitude = float(np.sum(np.abs(rows.value))) + abs(q.divergence) + abs(q.log_det)
@@ -255,13 +240,7 @@ class _ChunkedBound:
         return self.evaluate(h, np.zeros(self.size * (self.size + 1) // 2))
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> _WeightsEvaluation:
-        """Return the evaluation at b = ``h`` and B = ``lam``.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If negative precisions outweigh the prior.
-        """
+        """Return the evaluation at b = ``h`` and B = ``lam``."""
         size = self.size
         q = WeightsPosterior(_unpacked(lam, size).ravel(), h, [size])
         sums, (own,) = self.total(natural_sums, q), q.parts
@@ -341,22 +320,6 @@ def _unpacked(entries: Array, size: int) -> Array:
     return matrix
 
 
-def _stages(lgm: LatentGaussianModel, rule: SiteRule) -> list[Stage]:
-    """Return one stage a group of predictors: coordinate ascent moves these in turn."""
-    groups = [site.likelihood.groups for site in lgm.sites] if rule.monotone else [((0,),)]
-    count = max(map(len, groups))
-    if count == 1:
-        return [Stage()]
-    stages = []
-    for k in range(count):
-        rows = np.zeros(lgm.n_rows, dtype=bool)
-        for site, own in zip(lgm.sites, groups, strict=True):
-            if k < len(own):
-                rows[site.row_numbers[list(own[k])]] = True
-        stages.append(Stage(rows, rows))
-    return stages
-
-
 class SparseFit:
     """The fit of a site rule through inducing points."""
 
@@ -378,8 +341,7 @@ class SparseFit:
             problem.model.require_bound()
         chunked = problem.sparse is not None and problem.sparse.data is not None
         family = (_ChunkedFamily if chunked else _Family)(problem, rule)
-        report = reporter(problem)
-        found = Search(family, problem, report, climb, lambda at, end: at.gradient(end)).ascend()
+        found = Search(family, problem, climb, lambda at, end: at.gradient(end)).ascend()
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

@@ -17,7 +17,7 @@ Saul, Hensman, Vehtari & Lawrence (2016). Chained Gaussian processes. AISTATS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,36 +33,13 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .component import ComponentDesign, SparseComponent
-from .weights import WeightsPosterior, joined
-
-__all__ = ["SparseDesign", "SparseModel", "observations_of"]
+from .inducing import WeightsPosterior, joined
 
 
 class SparseModel:
     """A recognised model whose processes act through inducing points.
 
-    ``rows`` of any method are observations in ascending order: those of the first observed
-    variable, then those of the next one; or a slice, all of them.
-
-    Parameters
-    ----------
-    lgm : LatentGaussianModel
-    priors : sequence of ProcessPrior
-        The processes that do.
-    points : sequence of mapping
-        A value of θ, and others.
-
-    Attributes
-    ----------
-    parts : list of SparseComponent
-    twins : list of int
-        For each component the first with the same Φ: its own number, but for copies of a process.
-
-    Raises
-    ------
-    AugmentationError
-        If a latent enters two predictors of one observed variable, or a process enters a predictor
-        by more than one of its values.
+    ``rows`` are observations in ascending order, by observed variable, or a slice: all of them.
     """
 
     def __init__(
@@ -70,9 +47,8 @@ class SparseModel:
     ) -> None:
         self.lgm, self.priors = lgm, tuple(priors)
         groups = [tuple((p,) for p in range(site.shape[0])) for site in lgm.sites]
-        #: Whether one component has all predictors, in their order.
-        self.is_whole = lgm.is_of_one_predictor
-        maps = [] if self.is_whole else [[A(point) for A in lgm.maps] for point in points]
+        one = lgm.is_of_one_predictor
+        maps = [] if one else [[A(point) for A in lgm.maps] for point in points]
         try:
             components = find_components(lgm, groups, maps)
         except AugmentationError:
@@ -119,16 +95,7 @@ class SparseModel:
     def design(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice = slice(None)
     ) -> SparseDesign:
-        """Return the predictors of some observations at θ and given inducing inputs.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If a covariance has no Cholesky factor.
-        """
-        if self.is_whole:
-            only = self.parts[0].design(point, inducing, rows)
-            return SparseDesign(self, point, rows, [only], [slice(None)], only.offset)
+        """Return the predictors of some observations at θ and given inducing inputs."""
         chosen = observations_of(self._ends, rows)
         sites = self.lgm.sites
         offset = self._offset(point)
@@ -157,28 +124,25 @@ class SparseModel:
 
     def by_factors(
         self, inducing: Sequence[Array], q: WeightsPosterior, gram: Array, linear: Array
-    ) -> dict[str, Array]:
-        """Return Lᵀ ∂/∂L of Σ ℓ for all factors L of K(Z, Z) of each component, without the rows.
-
-        From Φ Λ Φᵀ and Φ (h − Λ offset) of the target sites.
-        """
-        total: dict[str, Array] = {}
+    ) -> dict[int, Array]:
+        """Return Lᵀ ∂/∂L of Σ ℓ for L of K(Z, Z) of each component, from the sums over all rows."""
+        total: dict[int, Array] = {}
         for c, (B, b) in enumerate(zip(q.matrices(gram), q.split(linear), strict=True)):
             own, size = q.parts[c], self.parts[c].n_sparse(inducing)
             # Lᵀ ∂/∂L = −(∂/∂Φ) Φᵀ, and Φ (h − Λ m) = Φ (h − Λ offset) − Φ Λ Φᵀ μ.
             slope = own.solve_half(own.half(B), overwrite=True)[:size, :size]
             slope -= B[:size, :size]
             add_outer(slope, -own.mean[:size], (b - B @ own.mean)[:size])
-            accumulate(total, {f"factor of component {self.twins[c]}": slope})
+            twin = self.twins[c]
+            total[twin] = total[twin] + slope if twin in total else slope
         return total
 
     def slopes_by_factors(
-        self, point: Point, inducing: Sequence[Array], by_factors: dict[str, Array]
+        self, point: Point, inducing: Sequence[Array], by_factors: Mapping[int, Array]
     ) -> dict[str, Array]:
         """Return the derivatives through the factors, given :meth:`by_factors`."""
         total: dict[str, Array] = {}
-        for c in sorted(set(self.twins)):
-            slope = by_factors[f"factor of component {c}"]
+        for c, slope in by_factors.items():
             accumulate(total, self.parts[c].slopes_by_factor(point, inducing, slope))
         return total
 
@@ -188,22 +152,13 @@ class SparseModel:
 
 @dataclass
 class SparseDesign:
-    """The predictors of some observations at one θ, stacked as those of the sites are.
-
-    Attributes
-    ----------
-    parts : list of ComponentDesign
-        Of each component.
-    where : list
-        Positions of its predictors among those of these observations.
-    offset : ndarray
-        Of all predictors, also those without latents.
-    """
+    """The predictors of some observations at one θ, stacked as those of the sites are."""
 
     model: SparseModel
     point: Point
     rows: Index | slice
     parts: list[ComponentDesign]
+    # Positions of the predictors of each part among those of these observations.
     where: list[Index | slice]
     offset: Array
 
@@ -213,9 +168,6 @@ class SparseDesign:
 
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, list[Array]]:
         """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
-        if self.model.is_whole:
-            mean, var, half = self.parts[0].moments(q.parts[0])
-            return mean, var, [half]
         mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
         for part, where, own in zip(self.parts, self.where, q.parts, strict=True):
             mean[where], var[where], half = part.moments(own)
@@ -229,19 +181,12 @@ class SparseDesign:
         return joined([gram.ravel(order="F") for gram, _ in pairs]), joined([b for _, b in pairs])
 
     def slopes(
-        self,
-        q: WeightsPosterior,
-        halves: Sequence[Array],
-        h: Array,
-        lam: Array,
-        mean: Array,
-        by_factors: dict[str, Array] | None = None,
+        self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
     ) -> dict[str, Array]:
-        """Return the derivatives of Σ ℓ at fixed q(w) by θ and by inducing inputs.
+        """Return the derivatives of Σ ℓ at fixed q(w) by θ and Z, for target sites (h, λ).
 
-        Without those through the factors L, of which :meth:`SparseModel.by_factors` are put into
-        ``by_factors`` where it is given, and those by the likelihoods' parameters. ``h`` and
-        ``lam`` are target sites; overwrites ``halves``, from :meth:`moments`.
+        Those through the factors L and by the likelihoods' parameters are left out. Overwrites
+        ``halves``.
         """
         total: dict[str, Array] = {}
         slope = h - lam * mean
@@ -257,19 +202,12 @@ class SparseDesign:
                 own_lam = own_lam + by_design[twin][1]
             by_design[twin] = G, own_lam
         for twin, (G, lam_of_all) in by_design.items():
-            part = self.parts[twin]
-            if by_factors is not None:
-                own = slice(part.n_sparse)
-                by_factors[f"factor of component {twin}"] = -(part.Phi[own] @ G[own].T).T
-            accumulate(total, part.slopes(G, lam_of_all))
+            accumulate(total, self.parts[twin].slopes(G, lam_of_all))
         return total
 
 
 def observations_of(ends: Array, rows: Index | slice) -> list[Index]:
-    """Return which of the observations of each observed variable are among some.
-
-    ``ends`` are the numbers of the first of each, and of all.
-    """
+    """Return which observations of each variable are among some; ``ends`` are its first ones."""
     if isinstance(rows, slice):
         return [np.arange(size) for size in np.diff(ends)]
     cuts = np.searchsorted(rows, ends)

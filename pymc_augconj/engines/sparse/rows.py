@@ -18,15 +18,9 @@ from pymc_augconj.parallel.executor import Executor, Task, Threads, available_co
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
+from .inducing import WeightsPosterior, joined
 from .model import SparseDesign, SparseModel
 from .sites import SparseSites
-from .weights import WeightsPosterior, joined
-
-__all__ = [
-    "Batch", "BatchPart", "EvaluatedRows", "Reducer", "Rows", "RowsInMemory", "State", "Sums",
-    "add_sums", "all_slopes", "evaluated", "expected_sums", "few_rows", "natural_sums",
-    "slope_sums", "start_sums",
-]  # fmt: skip
 
 # Numbers in the largest array of a pass over all rows: 80 MB.
 _LARGEST = 10_000_000
@@ -52,32 +46,19 @@ def _zero() -> Array:
 
 @dataclass
 class Sums:
-    """Sums over rows; those that were not requested are zero.
-
-    Attributes
-    ----------
-    count : int
-        Number of rows of the data.
-    value, magnitude : float
-        Σ ℓ and Σ |ℓ|.
-    gram, linear : ndarray
-        Φ Λ̂ Φᵀ and Φ (ĥ − Λ̂ offset), flat as in :class:`.WeightsPosterior`.
-    squares : float
-        Σ of squared distances of the target sites from none, in units of q.
-    slopes : dict
-        Derivatives that do not go through the factors of K(Z, Z).
-    by_factors : dict
-        See :meth:`.SparseModel.by_factors`; empty where these are cheaper from ``gram``.
-    """
+    """Sums over rows; those that were not requested are zero."""
 
     count: int = 0
+    # Σ ℓ and Σ |ℓ|.
     value: float = 0.0
     magnitude: float = 0.0
+    # Φ Λ̂ Φᵀ and Φ (ĥ − Λ̂ offset), flat as in :class:`.WeightsPosterior`.
     gram: Array = field(default_factory=_zero)
     linear: Array = field(default_factory=_zero)
+    # Σ of squared distances of the target sites from none, in units of q.
     squares: float = 0.0
+    # Derivatives that do not go through the factors of K(Z, Z).
     slopes: dict[str, Array] = field(default_factory=dict)
-    by_factors: dict[str, Array] = field(default_factory=dict)
 
 
 def add_sums(parts: Sequence[Sums]) -> Sums:
@@ -89,7 +70,6 @@ def add_sums(parts: Sequence[Sums]) -> Sums:
         for name in ("count", "value", "magnitude", "gram", "linear", "squares"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         accumulate(total.slopes, part.slopes)
-        accumulate(total.by_factors, part.by_factors)
     return total
 
 
@@ -139,29 +119,21 @@ def start_sums(rows: EvaluatedRows) -> Sums:
     return Sums(rows.value.size, float(np.sum(rows.value)), gram=gram, squares=squares)
 
 
-def slope_sums(rows: EvaluatedRows, with_factors: bool = False) -> Sums:
-    """Return the derivatives of Σ ℓ at fixed q(w); overwrites ``rows.halves``.
-
-    By entry of the point, parameters of likelihoods included, and by inducing inputs.
-    """
-    sums, design, mean = Sums(), rows.design, rows.mean
-    by_factors = sums.by_factors if with_factors else None
-    sums.slopes = design.slopes(rows.q, rows.halves, rows.h, rows.lam, mean, by_factors)
-    accumulate(sums.slopes, rows.sites.gradient(design.point, design.rows, mean, rows.var))
-    return sums
+def slope_sums(rows: EvaluatedRows) -> Sums:
+    """Return the derivatives of Σ ℓ at fixed q(w) by θ and Z; overwrites ``rows.halves``."""
+    design, mean = rows.design, rows.mean
+    slopes = design.slopes(rows.q, rows.halves, rows.h, rows.lam, mean)
+    accumulate(slopes, rows.sites.gradient(design.point, design.rows, mean, rows.var))
+    return Sums(slopes=slopes)
 
 
 def all_slopes(
-    model: SparseModel, state: State, rest: Callable[[], Sums], natural: tuple[Array, Array] | None
+    model: SparseModel, state: State, rest: Callable[[], Sums], natural: tuple[Array, Array]
 ) -> dict[str, Array]:
-    """Return all derivatives of Σ ℓ at fixed q(w), given those of :func:`slope_sums`.
-
-    ``natural`` are the sums ``gram`` and ``linear`` of the rows; None where ``rest`` returns
-    ``by_factors``.
-    """
-    factors = model.by_factors(state.inducing, state.q, *natural) if natural else {}
+    """Return all derivatives of Σ ℓ, given :func:`slope_sums` and (``gram``, ``linear``)."""
+    factors = model.by_factors(state.inducing, state.q, *natural)
     sums = rest()
-    total = model.slopes_by_factors(state.point, state.inducing, factors or sums.by_factors)
+    total = model.slopes_by_factors(state.point, state.inducing, factors)
     accumulate(total, sums.slopes)
     return total
 
@@ -175,10 +147,7 @@ def few_rows(n_rows: int, width: int) -> Iterator[Index]:
 
 @dataclass
 class BatchPart:
-    """Part of a minibatch: moments, :func:`natural_sums`, and what computes :func:`slope_sums`.
-
-    The moments are those of the predictors; of the weights for data in chunks.
-    """
+    """Part of a minibatch: moments (of weights for chunks), natural sums, and slopes on demand."""
 
     mean: Array
     var: Array
@@ -192,8 +161,6 @@ class Batch:
     q: WeightsPosterior
     #: Of :func:`natural_sums`.
     sums: Sums
-    #: Whether the slopes have ``by_factors``.
-    is_short: bool
 
     def __init__(
         self,
@@ -201,10 +168,9 @@ class Batch:
         posterior: Callable[[], WeightsPosterior],
         executor: Executor,
         begun: list[Task[BatchPart]],
-        is_short: bool = False,
     ) -> None:
-        self.rows, self.is_short = rows, is_short
-        self._posterior, self._executor, self._begun = posterior, executor, begun
+        self.rows, self._posterior = rows, posterior
+        self._executor, self._begun = executor, begun
 
     @property
     def is_divided(self) -> bool:
@@ -233,10 +199,7 @@ class Batch:
 
 
 class Rows[R](Protocol):
-    """All rows of the data. A context manager, whose end stops all work on them.
-
-    Some of them, ``R``, are observations in memory, or rows of several chunks.
-    """
+    """All rows of the data, of which ``R`` are some; a context manager that stops work."""
 
     n_rows: int
 
@@ -274,9 +237,9 @@ class Rows[R](Protocol):
 class RowsInMemory:
     """The observations of a model; minibatches in parts, on several threads where they are large.
 
-    The parts are the same whatever the number of threads, so that a seed gives one result on every
-    machine. The other threads begin with the next minibatch, up to where this needs q(w), while the
-    step of q(w) is made.
+    The parts are the same for any number of threads, so that a seed gives one result everywhere.
+    The other threads begin with the next minibatch, up to where it needs q(w), while q(w) makes its
+    step.
     """
 
     def __init__(self, model: SparseModel, sites: SparseSites) -> None:
@@ -331,19 +294,13 @@ class RowsInMemory:
         rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
     ) -> Batch:
-        # Few rows make the factors' slopes more cheaply than their Gram matrix does.
-        sizes = self.model.sizes(inducing)
-        is_short = not isinstance(rows, slice) and len(rows) * len(sizes) <= 1.25 * sum(sizes)
-
         def work(own: Index | slice) -> BatchPart:
             design = self.model.design(point, inducing, own)
             part = evaluated(self.sites, design, posterior())
-            slopes = partial(slope_sums, part, is_short)
-            return BatchPart(part.mean, part.var, natural_sums(part), slopes)
+            return BatchPart(part.mean, part.var, natural_sums(part), partial(slope_sums, part))
 
-        parts = self._divided(point, inducing, rows)
-        begun = self.executor.map(work, parts)
-        return Batch(rows, posterior, self.executor, begun, is_short)
+        begun = self.executor.map(work, self._divided(point, inducing, rows))
+        return Batch(rows, posterior, self.executor, begun)
 
     def _divided(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice

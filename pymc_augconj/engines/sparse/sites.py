@@ -20,24 +20,9 @@ from pymc_augconj.typing import Array, Index
 
 from .model import observations_of
 
-__all__ = ["SparseSites", "mean_field_rule"]
-
 
 class SparseSites:
-    """The observed variables of a model under one rule.
-
-    Parameters
-    ----------
-    lgm : LatentGaussianModel
-    rule : SiteRule
-    point : mapping
-        Any value of θ.
-
-    Raises
-    ------
-    AugmentationError
-        If sites of several predictors do not factorise.
-    """
+    """The observed variables of a model under one rule."""
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
         coupled = [site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site)]
@@ -53,10 +38,7 @@ class SparseSites:
     def targets(
         self, point: Point, rows: Index | slice, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        """Return ℓ of every observation and the target sites (ĥ, λ̂) of its predictors.
-
-        ``rows`` are observations as in :class:`.SparseModel`.
-        """
+        """Return ℓ of some observations and the target sites (ĥ, λ̂) of their predictors."""
         values: list[Array] = []
         h, lam = np.empty_like(mean), np.empty_like(mean)
         for one in self._observed(rows, mean, var):

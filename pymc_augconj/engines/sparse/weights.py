@@ -1,176 +1,158 @@
-"""A recognised model in the weights of its inducing points, and the posterior of these.
+"""A recognised model in the weights of its inducing points, for samplers.
 
 A process at its inputs, u ~ N(0, K(θ)), becomes v ~ N(0, I_M) with the design A = K_XZ R⁻ᵀ,
-R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, see :mod:`.component`; r is
-a parameter of the likelihood, see :mod:`.expected`. All else of the model stays as it is, so that
-the samplers do not know of inducing points.
+R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, ηᵢ = mᵢ + aᵢᵀv + eᵢ,
+eᵢ ~ N(0, rᵢ), see :mod:`.component`. The optimal free-form posterior of v and θ is that of a model
+in which log p is replaced by its expectation over eᵢ (Hensman et al. 2015),
+
+    q(v, θ) ∝ p(θ) N(v; 0, I) exp Σ E_{N(η; mᵢ + aᵢᵀv, rᵢ)} log p(yᵢ | η),
+
+so that for any sampler that needs log p alone this is one more density, with rᵢ(θ) among its
+parameters; all else of the model stays as it is. The residuals of an observation's predictors are
+independent, each being of processes of its own. Where a likelihood has no closed form the
+expectation is *defined* as a sum over fixed nodes, the same function of (η, r) at every step: see
+:func:`.normal_nodes`.
 
 A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept; a process of K
 outputs has these once, see :class:`.CopiesMap`.
+
+References
+----------
+Hensman, Matthews, Filippone & Ghahramani (2015), MCMC for variationally sparse Gaussian processes.
+NIPS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy.linalg.blas import dtrsv
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.base import ProcessPrior
+from pymc_augconj.engines.variational.vgp import expectations
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.likelihoods.contract import lift
-from pymc_augconj.linalg.dense import (
-    TriangularFactor,
-    diagonal_view,
-    lower_column_norms,
-    lower_transpose_product,
-)
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.contract import MultiDensity, lift
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
-from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Argument, FixedValue, Key, Point, PointMap
+from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.typing import Array
 
-from .expected import SMALLEST_VAR, ExpectedDensity, residual_name
 from .inducing import factor_at, selection_of
 
-__all__ = ["ComponentPosterior", "WeightsPosterior", "WithResidual", "joined", "weights_model"]
+#: Least r, so that its square root has a derivative; it changes no density by 1e-11.
+SMALLEST_VAR = 1e-12
 
-
-class ComponentPosterior:
-    """The Gaussian with precision I + B and precision times mean b.
-
-    Parameters
-    ----------
-    precision : ndarray, shape (D, D)
-        B, symmetric: precision added by the data; zero under the prior.
-    linear : ndarray, shape (D,)
-        b.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (D,)
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If I + B is not positive definite.
-    """
-
-    def __init__(self, precision: Array, linear: Array) -> None:
-        self.precision, self.linear = precision, linear
-        chol = np.array(precision, order="F")
-        diagonal_view(chol)[...] += 1.0
-        info = cholesky_in_place(chol)
-        if info != 0 or not np.isfinite(np.diagonal(chol)).all():
-            raise NotPositiveDefiniteError(
-                "the precision of the weights has no Cholesky factor: negative site precisions "
-                "outweigh the prior; damp the update that made them"
-            )
-        self.factor = TriangularFactor(chol)
-        self.mean = dtrsv(chol, dtrsv(chol, linear, lower=1), lower=1, trans=1)
-
-    def half(self, Phi: Array) -> Array:
-        """Return chol(I + B)⁻¹ Φ, whose columns' squares are variances of φᵀw."""
-        return self.factor.solve(Phi)
-
-    def solve_half(self, half: Array, *, overwrite: bool = False) -> Array:
-        """Return S Φ, given :meth:`half` of Φ. May overwrite ``half``."""
-        return self.factor.solve_transposed(half, overwrite=overwrite)
-
-
-class WeightsPosterior:
-    """Π_c N(w_c; μ_c, S_c) over components, whose natural parameters are flat vectors.
-
-    Parameters
-    ----------
-    precision : ndarray
-        The entries of every B_c of :class:`ComponentPosterior`, one matrix after the other.
-    linear : ndarray
-        The b_c.
-    sizes : sequence of int
-        Number of weights of each component.
-    """
-
-    def __init__(self, precision: Array, linear: Array, sizes: Sequence[int]) -> None:
-        self.precision, self.linear, self.sizes = precision, linear, tuple(sizes)
-        pairs = zip(self.matrices(precision), self.split(linear), strict=True)
-        self.parts = [ComponentPosterior(*pair) for pair in pairs]
-        self.mean = joined([part.mean for part in self.parts])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The factors are computed again where they are needed, rather than sent there.
-        return WeightsPosterior, (self.precision, self.linear, self.sizes)
-
-    @classmethod
-    def prior(cls, sizes: Sequence[int]) -> WeightsPosterior:
-        """Return N(0, I)."""
-        return cls(np.zeros(sum(size**2 for size in sizes)), np.zeros(sum(sizes)), sizes)
-
-    def split(self, vector: Array) -> list[Array]:
-        """Return the parts of a vector of all weights."""
-        return [vector[own] for own in _slices(self.sizes)]
-
-    def matrices(self, entries: Array) -> list[Array]:
-        """Return the symmetric matrices of the components, Fortran-ordered."""
-        squares = _slices(tuple(size**2 for size in self.sizes))
-        pairs = zip(self.sizes, squares, strict=True)
-        return [entries[own].reshape(size, size).T for size, own in pairs]
-
-    def prepare(self) -> None:
-        """Invert the factors, so that several threads can share them."""
-        for part in self.parts:
-            _ = part.factor.inverse
-
-    @property
-    def var(self) -> Array:
-        """Variances of the weights."""
-        return joined([lower_column_norms(part.factor.inverse) for part in self.parts])
-
-    def scaled_norm(self, step: Array) -> float:
-        """Return the length of a change of the mean, in standard deviations."""
-        pairs = zip(self.parts, self.split(step), strict=True)
-        scaled = [lower_transpose_product(part.factor.chol, own) for part, own in pairs]
-        return float(np.linalg.norm(joined(scaled)))
-
-    @cached_property
-    def log_det(self) -> float:
-        """log|I + B|."""
-        return 2.0 * sum(float(np.log(np.diagonal(p.factor.chol)).sum()) for p in self.parts)
-
-    @cached_property
-    def divergence(self) -> float:
-        """KL(q(w) ‖ N(0, I))."""
-        mean = self.mean
-        return 0.5 * (float(self.var.sum()) + float(mean @ mean) - mean.size + self.log_det)
-
-    def towards(
-        self, precision: Array, linear: Array, rate: float, scale: float = 1.0
-    ) -> WeightsPosterior:
-        """Return q with natural parameters moved to ``scale``·(B̂, b̂) by the fraction ``rate``."""
-        moved = (1.0 - rate) * self.precision
-        moved += (rate * scale) * precision
-        linear = (1.0 - rate) * self.linear + (rate * scale) * linear
-        return WeightsPosterior(moved, linear, self.sizes)
-
-
-def joined(arrays: list[Array]) -> Array:
-    """Return the arrays one after the other; a single one is not copied."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-@lru_cache(maxsize=8)
-def _slices(lengths: tuple[int, ...]) -> list[slice]:
-    return [slice(*ends) for ends in pairwise(accumulate(lengths, initial=0))]
-
-
+# Values of a density at once: 4 MB.
+_CHUNK = 500_000
 # A sampler compares a candidate with the point that it started from.
 _KEPT = 2
+
+
+def residual_name(predictor: int) -> str:
+    """Return the entry of ``params`` that holds r of a predictor, shape (N,); no name of PyMC's."""
+    return f"residual variance of predictor {predictor}"
+
+
+class ExpectedDensity(MultiDensity):
+    """The expectation of a density over the residuals of its predictors."""
+
+    def __init__(self, terms: MultiDensity) -> None:
+        self.terms = terms
+        self.n_predictors, self.levels = terms.n_predictors, terms.levels
+        own = terms.traits
+        self.traits = replace(
+            type(self).traits, factorises=own.factorises, propagates=own.propagates
+        )
+        self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
+        self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
+
+    def _residual_var(self, params: Params) -> Array:
+        """Return the variances of residuals, shape (P, N)."""
+        return np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
+
+    def _residual_cov(self, params: Params) -> Array:
+        """Return the covariances of residuals, shape (P, P, N)."""
+        return np.einsum("pq,pn->pqn", np.eye(self.n_predictors), self._residual_var(params))
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        """Return E log p(y | η + e), for η of shape (P, …, N)."""
+        shape = np.broadcast_shapes(eta.shape[1:], y.shape)
+        eta = np.broadcast_to(eta, (len(eta), *shape))
+        if len(shape) == 1:
+            return self.expected(y, eta, params)
+        # Closed forms are for vectors.
+        y = np.broadcast_to(y, shape).ravel()
+        params = {
+            name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value
+            for name, value in params.items()
+        }
+        return self.expected(y, eta.reshape(len(eta), -1), params).reshape(shape)
+
+    def expected(self, y: Array, mean: Array, params: Params) -> Array:
+        """Return the expectation at predictors of shape (P, N)."""
+        found = self.closed(y, mean, params)
+        return self.summed(y, mean, params, *normal_nodes(len(mean))) if found is None else found
+
+    def closed(self, y: Array, mean: Array, params: Params) -> Array | None:
+        """Return the expectation where it has a closed form; None where it is a sum."""
+        found = self.terms.expected_with_gradient(y, mean, self._residual_var(params), params)
+        return None if found is None else found[0]
+
+    def summed(self, y: Array, mean: Array, params: Params, nodes: Array, weights: Array) -> Array:
+        """Return the expectation as a sum over nodes; shapes as :meth:`expected`."""
+        std = np.sqrt(self._residual_var(params))[:, None]
+        total = np.zeros(y.shape)
+        step = max(_CHUNK // mean.size, 1)
+        for part in (slice(i, i + step) for i in range(0, weights.size, step)):
+            eta = mean[:, None] + nodes[:, part, None] * std
+            total += weights[part] @ self.terms.log_density(y, eta, params)
+        return total
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        """Return E log p(y | η + e) and an approximation of its gradient, for η of shape (P, N)."""
+        var = self._residual_var(params)
+        found = self.terms.expected_with_gradient(y, eta, var, params)
+        if found is not None:
+            return found
+        # What is sampled is the sum, from which the integral differs a little.
+        slopes = expectations(self.terms, y, eta, var, params, rough=True)[1]
+        return self.expected(y, eta, params), slopes
+
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array]:
+        """See :meth:`.MultiDensity.propagated_sites`."""
+        residual_var = residual_var + self._residual_var(params)
+        return self.terms.propagated_sites(y, mean, cov, residual_var, sites, params)
+
+    def error(self, y: Array, eta: Array, params: Params) -> float:
+        """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
+        if self.closed(y, eta, params) is not None and not self.terms.traits.expected_by_rule:
+            return 0.0
+        few = self.expected(y, eta, params)
+        many = self.summed(y, eta, params, *normal_nodes(len(eta), 2))
+        return float(abs(many.sum() - few.sum()))
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        """Return the expectation with cov + r in place of r, as held sites need it."""
+        cov = cov + self._residual_cov(params)
+        found = self.terms.expected_roughly(y, mean, cov, params)
+        if found is not None:
+            return found
+        return expectations(self.terms, y, mean, cov, params, rough=True)
 
 
 def weights_model(
@@ -180,17 +162,7 @@ def weights_model(
     names: Sequence[str],
     point: Point,
 ) -> LatentGaussianModel:
-    """Return the model with some processes replaced by their weights.
-
-    ``inducing`` are the inducing inputs of these, ``names`` the entries of the point that hold
-    their weights, and ``point`` is any value of θ.
-
-    Raises
-    ------
-    AugmentationError
-        If a process enters a predictor by more than one of its values, or several predictors of
-        one observation; if a variable that nothing observed depends on is drawn forward.
-    """
+    """Return the model with processes replaced by their weights, which entries ``names`` hold."""
     if lgm.forward:
         raise AugmentationError(
             f"variables {[f.name for f in lgm.forward]}: expected no variable that nothing "
@@ -351,10 +323,7 @@ class WithResidual:
         total = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
         # A predictor without a process has no residual.
         total = np.maximum(total, SMALLEST_VAR)
-        return {
-            **self.site.params(point),
-            **{residual_name(p): own for p, own in enumerate(total)},
-        }
+        return {**self.site.params(point), **{residual_name(p): own for p, own in enumerate(total)}}
 
 
 @dataclass(frozen=True)

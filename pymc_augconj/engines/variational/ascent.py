@@ -20,15 +20,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.anderson import Anderson, extrapolate
-from pymc_augconj.engines.base import (
-    Climb,
-    Evaluation,
-    FitOutcome,
-    FitProblem,
-    Iteration,
-    SiteRule,
-    reporter,
-)
+from pymc_augconj.engines.base import Climb, Evaluation, FitOutcome, FitProblem, Iteration, SiteRule
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -37,9 +29,6 @@ from pymc_augconj.typing import Array
 
 from .bound import Bound, BoundFamily, Stage, bound_gradient
 from .vgp import VariationalGaussian
-
-__all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "SiteFit", "climb"]
-
 
 _SMALLEST_RATE = 2.0**-20
 #: Largest residual for a start at the prior; wide priors exceed it if a log density is rounded to
@@ -65,26 +54,7 @@ def climb(
     accelerate: bool = True,
     callback: Callable[[Iteration, Evaluation], None] | None = None,
 ) -> Climb[Evaluation]:
-    """Increase the bound over the sites until they are at their targets.
-
-    Parameters
-    ----------
-    bound : Bound
-        At one θ.
-    start : pair of ndarray, optional
-        Sites to start from; by default the prior.
-    max_iter : int
-    tol : float
-        Tolerance on the residual: the change by a step of every site, in units of q.
-    accelerate : bool
-        Whether to extrapolate.
-    callback : callable, optional
-        Called after every accepted iteration.
-
-    Returns
-    -------
-    Climb
-    """
+    """Increase the bound over the sites until they are at their targets."""
     current = _first(bound, start)
     anderson, rate = Anderson(), 1.0
     result = Climb(current, False, "", [_describe(0, current)])
@@ -129,14 +99,9 @@ def climb(
 def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
     if start is None:
         start = bound.family.first
-    if start is not None:
-        try:
-            resumed = bound.evaluate(*start)
-        except NotPositiveDefiniteError:
-            pass
-        else:
-            if np.isfinite(resumed.bound):
-                return resumed
+    resumed = _try(bound, None, start)
+    if resumed is not None:
+        return resumed
     first = bound.at_prior()
     if bound.family.warms_up:
         return _warm_up(bound, first)
@@ -173,7 +138,9 @@ def _describe(number: int, at: Evaluation, *details: Any) -> Iteration:
     return Iteration(number, at.bound, at.expected, at.divergence, at.residual, *details)
 
 
-def _try(bound: Bound, current: Evaluation, sites: tuple[Array, Array] | None) -> Evaluation | None:
+def _try(
+    bound: Bound, current: Evaluation | None, sites: tuple[Array, Array] | None
+) -> Evaluation | None:
     if sites is None:
         return None
     try:
@@ -258,30 +225,18 @@ class SiteFit:
             problem.model.require_augmentation()
             problem.model.require_bound()
         family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
-        return Search(family, problem, reporter(problem), climb, bound_gradient)
+        return Search(family, problem, climb, bound_gradient)
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; errors are those of the covariance at the start and of the sites."""
         search = self.search(problem)
         family, run = search.family, search.ascend()
-        assert isinstance(family, BoundFamily)
         if family.rule.augmented:
             problem.model.require_augmentation(run.point)
         end = run.climb.evaluation
+        error = end.posterior.divergence_error if isinstance(end.posterior, Posterior) else 0.0
         return FitOutcome(
-            run.point,
-            end.h,
-            end.lam,
-            end.bound,
-            run.objective,
-            family.at(run.point).prior,
-            family.priors.groups,
-            family.preferred.name,
-            run.converged,
-            run.message,
-            run.iterations,
-            run.gradient,
-            evidence_error=end.posterior.divergence_error
-            if isinstance(end.posterior, Posterior)
-            else 0.0,
-        )
+            run.point, end.h, end.lam, end.bound, run.objective, family.at(run.point).prior,
+            family.priors.groups, family.preferred.name, run.converged, run.message,
+            run.iterations, run.gradient, evidence_error=error,
+        )  # fmt: skip

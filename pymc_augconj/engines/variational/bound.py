@@ -40,9 +40,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import Evaluation, SiteEvaluation, SiteRule
+from pymc_augconj.engines.base import Evaluation, SiteRule
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.gaussian.sites import Coupling, SiteLayout
 from pymc_augconj.latents.choice import choose_solver, solver_of_fit
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
@@ -53,8 +53,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Mask
 
-__all__ = ["Bound", "BoundFamily", "Stage", "bound_gradient"]
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -64,17 +62,24 @@ class Stage:
     entries: Mask | bool = True
 
 
-class BoundFamily:
-    """The bound of one model under one rule, for every θ.
+def stages_in_turn(model: LatentGaussianModel, coupling: Coupling) -> list[Stage]:
+    """Return a stage for each group of predictors, which coordinate ascent moves in turn."""
+    groups = [site.likelihood.groups for site in model.sites]
+    count = max(map(len, groups))
+    if count == 1:
+        return [Stage()]
+    stages = []
+    for k in range(count):
+        rows = np.zeros(coupling.n_rows, dtype=bool)
+        for site, own in zip(model.sites, groups, strict=True):
+            if k < len(own):
+                rows[site.row_numbers[list(own[k])]] = True
+        stages.append(Stage(rows, np.concatenate([rows, rows[coupling.first]])))
+    return stages
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    rule : SiteRule, optional
-        None for an engine with targets of its own.
-    points : sequence of mapping
-        A point of θ, and test points at which predictors must agree to be merged.
-    """
+
+class BoundFamily:
+    """The bound of one model under one rule, for every θ."""
 
     #: Default starting sites of an optimiser run; None for the prior.
     first: tuple[Array, Array] | None = None
@@ -97,31 +102,31 @@ class BoundFamily:
         size = self.preferred.order(model.blocks, groups)
         self.solver.preferred.scratch = np.empty((size, size), order="F")
         self.y = [site.y(points[0]) for site in model.sites]
-        self._check_independence(points)
-        self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
+        self.stages = [Stage()]
+        if rule is not None and rule.monotone:
+            in_turn = [site.likelihood.groups for site in model.sites]
+            find_components(model, in_turn, [[read(p) for read in model.maps] for p in points])
+            self.stages = stages_in_turn(model, self.layout.coupling)
+        elif rule is not None:
+            self._check_independence(points)
 
     def _check_independence(self, points: Sequence[Point]) -> None:
-        """Raise if a rule assumes independence of predictors that share a latent.
-
-        Raises
-        ------
-        AugmentationError
-        """
-        if self.rule is None or self.rule.monotone:
-            return  # see _stages
-        if all(span.full or span.shape[0] == 1 for span in self.layout.spans):
+        """Raise if a rule assumes independence of predictors that share a latent."""
+        spans = self.layout.spans
+        if all(span.full or span.shape[0] == 1 for span in spans):
             return
         groups = [
-            (tuple(range(P)),) if span.full else tuple((p,) for p in range(P))
-            for span in self.layout.spans
-            for P in span.shape[:1]
+            (tuple(range(span.shape[0])),)
+            if span.full
+            else tuple((p,) for p in range(span.shape[0]))
+            for span in spans
         ]
         try:
             find_components(self.model, groups, [[A(p) for A in self.model.maps] for p in points])
         except AugmentationError:
             names = [
                 f"{site.label} ({site.likelihood.name}, {site.likelihood.link})"
-                for site, span in zip(self.model.sites, self.layout.spans, strict=True)
+                for site, span in zip(self.model.sites, spans, strict=True)
                 if not span.full
             ]
             raise AugmentationError(
@@ -129,28 +134,6 @@ class BoundFamily:
                 "the variational Gaussian factorises over them, found some that enter, or are tied "
                 "to, several; sample with pac.sample, or use another likelihood of classes"
             ) from None
-
-    def _stages(self, points: Sequence[Point]) -> list[Stage]:
-        """Return one stage for each group of predictors, as coordinate ascent moves them in turn.
-
-        Raises
-        ------
-        AugmentationError
-            If a latent enters two groups, which are assumed to be independent.
-        """
-        model, groups = self.model, [site.likelihood.groups for site in self.model.sites]
-        find_components(model, groups, [[read(p) for read in model.maps] for p in points])
-        count = max(map(len, groups))
-        if count == 1:
-            return [Stage()]
-        coupling, stages = self.layout.coupling, []
-        for k in range(count):
-            rows = np.zeros(coupling.n_rows, dtype=bool)
-            for site, own in zip(model.sites, groups, strict=True):
-                if k < len(own):
-                    rows[site.row_numbers[list(own[k])]] = True
-            stages.append(Stage(rows, np.concatenate([rows, rows[coupling.first]])))
-        return stages
 
     def at(self, point: Point, *, factorized: bool = False) -> Bound:
         """Return the bound as a function of the sites at ``point``."""
@@ -166,32 +149,13 @@ class Bound:
         self.family, self.prior, self.point = family, prior, point
         self.params = [site.params(point) for site in family.model.sites]
 
-    def values(self, mean: Array, cov: Array) -> float:
-        """Return Σ ℓ at given moments."""
-        family = self.family
-        parts = zip(
-            family.model.sites,
-            family.y,
-            self.params,
-            family.layout.moments(mean, cov),
-            strict=True,
-        )
-        total = 0.0
-        for site, y, params, own in parts:
-            total += np.sum(family.rule.value(site, y, *own, params))
-        return float(total)
-
     def _targets(self, mean: Array, cov: Array) -> tuple[float, float, Array, Array]:
         family = self.family
         linear, precisions = [], []
         total = magnitude = 0.0
-        for site, y, params, own in zip(
-            family.model.sites,
-            family.y,
-            self.params,
-            family.layout.moments(mean, cov),
-            strict=True,
-        ):
+        moments = family.layout.moments(mean, cov)
+        parts = zip(family.model.sites, family.y, self.params, moments, strict=True)
+        for site, y, params, own in parts:
             value, h, lam = family.rule.targets(site, y, *own, params)
             total += float(np.sum(value))
             magnitude += float(np.sum(np.abs(value)))
@@ -201,10 +165,7 @@ class Bound:
         return total, magnitude, layout.stack_rows(linear), layout.stack_precisions(precisions)
 
     def at_prior(self) -> Evaluation:
-        """Return the evaluation at q = p, all sites (0, 0), without a factorisation.
-
-        An improper prior is taken with its first sites.
-        """
+        """Return the evaluation at sites (0, 0), or at the first ones of an improper prior."""
         prior, groups = self.prior, self.family.priors.groups
         first = prior.first_sites(groups.coupling)
         if first[1].any():
@@ -214,17 +175,11 @@ class Bound:
         total, magnitude, h, lam = self._targets(mean, cov)
         return Evaluation(
             np.zeros_like(h), np.zeros_like(lam), h, lam, mean, cov,
-            total, 0.0, magnitude * _EPS, groups.coupling,
+            total, 0.0, magnitude * _EPS, groups.coupling, None,
         )  # fmt: skip
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
-        """Return the evaluation at the sites (h, λ); ``keep`` stays valid.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no posterior: negative precisions outweigh the prior.
-        """
+        """Return the evaluation at the sites (h, λ); ``keep`` stays valid."""
         groups = self.family.priors.groups
         sites = groups.sites(h, lam, self.prior.offset)
         kept = None if keep is None else keep.posterior
@@ -235,39 +190,17 @@ class Bound:
         np.maximum(posterior.var, 0.0, out=cov[: h.size])
         total, magnitude, target_h, target_lam = self._targets(posterior.mean, cov)
         return Evaluation(
-            h,
-            lam,
-            target_h,
-            target_lam,
-            posterior.mean,
-            cov,
-            total,
-            posterior.divergence,
-            (magnitude + posterior.divergence_magnitude) * _EPS,
-            groups.coupling,
-            posterior,
-        )
+            h, lam, target_h, target_lam, posterior.mean, cov, total, posterior.divergence,
+            (magnitude + posterior.divergence_magnitude) * _EPS, groups.coupling, posterior,
+        )  # fmt: skip
 
 
 # Sums of n terms and a factorisation accumulate some hundreds of rounding units.
 _EPS = 1000.0 * np.finfo(float).eps
 
 
-def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
-    """Return d bound/dθ at sites that equal their targets.
-
-    Parameters
-    ----------
-    bound : Bound
-        Its own or another engine's.
-    evaluation : SiteEvaluation
-        The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
-
-    Returns
-    -------
-    dict
-        By entry of the point, of its shape; entries without influence are absent.
-    """
+def bound_gradient(bound: Any, evaluation: Evaluation) -> dict[str, Array]:
+    """Return d bound/dθ at sites that equal their targets."""
     model, point = bound.family.model, bound.point
     posterior = evaluation.posterior
     assert isinstance(posterior, Posterior)  # of a converged run
@@ -309,9 +242,7 @@ def _accumulate_map(
         accumulate(gradient, {key: at_u[key] - at_zero[key] for key in at_u})
 
 
-def _accumulate_likelihood(
-    gradient: dict[str, Array], bound: Any, evaluation: SiteEvaluation
-) -> None:
+def _accumulate_likelihood(gradient: dict[str, Array], bound: Any, evaluation: Evaluation) -> None:
     family, point = bound.family, bound.point
     moments = family.layout.moments(evaluation.mean, evaluation.cov)
     for site, y, own in zip(family.model.sites, family.y, moments, strict=True):

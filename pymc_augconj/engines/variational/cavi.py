@@ -21,8 +21,6 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import Site
 from pymc_augconj.typing import Array
 
-__all__ = ["CoordinateAscent"]
-
 
 class CoordinateAscent:
     """The rule of CAVI; see :class:`~pymc_augconj.engines.variational.bound.SiteRule`."""

@@ -35,23 +35,12 @@ from pymc_augconj.quadrature.expectation import MOST_PREDICTORS, gaussian_cubatu
 from pymc_augconj.quadrature.nodes import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["VariationalGaussian", "expectations"]
-
-
 # Keeps closed forms finite; the derivative by a variance of zero does not matter.
 _SMALLEST_VAR = 1e-12
 
 
 class VariationalGaussian:
-    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`.
-
-    Parameters
-    ----------
-    factorised : bool
-        Whether the predictors of an observation are independent under the approximation.
-    rough : bool
-        Whether expectations of many predictors need a few digits only.
-    """
+    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`."""
 
     monotone = False
     augmented = False
@@ -77,13 +66,7 @@ class VariationalGaussian:
 
 
 def expectations(
-    terms: MultiDensity,
-    y: Array,
-    mean: Array,
-    cov: Array,
-    params: Params,
-    *,
-    rough: bool = False,
+    terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params, *, rough: bool = False
 ) -> Expected:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 

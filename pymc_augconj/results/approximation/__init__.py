@@ -5,13 +5,12 @@
 ``assembly``       the approximation made of an engine's result
 ``fitted_model``   the latents, densities and a fingerprint of the model at θ
 ``layout``         names of axes and labels
-``leave_one_out``  leave-one-out cross-validation by cavities
+``leave_one_out``  leave-one-out cross-validation by cavities; k̂ of importance ratios
 ``marginals``      marginal densities on grids
 ``model_check``    check that a fit, or draws, belong to a model
 ``nested``         mixtures of approximations over hyperparameters
-``pareto``         k̂ of importance ratios
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading
-``summary``        the printed summary
+``summary``        the fields of all approximations, and their printed summary
 =================  ===========================================================
 """

@@ -9,15 +9,13 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from pymc_augconj.engines.registry import ENGINES
@@ -26,18 +24,13 @@ from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
-from .layout import Labels
-from .pareto import pareto_k
+from .leave_one_out import pareto_k
 from .storage import load_state, save_state
-from .summary import summarize, summarize_html
-
-__all__ = ["Approximation"]
-
-DEFAULT_DRAWS = 1000
+from .summary import DEFAULT_DRAWS, Fit, contents
 
 
-@dataclass(repr=False)
-class Approximation:
+@dataclass(repr=False, kw_only=True)
+class Approximation(Fit):
     """A Gaussian approximation of the posterior, from :func:`pymc_augconj.fit`.
 
     Attributes
@@ -46,10 +39,9 @@ class Approximation:
         As given to :func:`pymc_augconj.fit`.
     h, lam : ndarray, shape (N,)
         Sites exp(h η − ½ λ η²), one for every predictor.
-    theta : dict of str to ndarray
-        Point estimates of the hyperparameters, on the scale of the user's model.
-    point : dict
-        ``theta`` on PyMC's unconstrained scale.
+    theta, point : dict of str to ndarray
+        Point estimates of the hyperparameters, on the scale of the user's model, and on PyMC's
+        unconstrained scale.
     log_evidence : float
         The method's value of log p(y | θ), in nats; see :attr:`is_bound`.
     objective : float
@@ -69,14 +61,13 @@ class Approximation:
     inducing : dict
         Inducing inputs by process; empty for a dense fit.
     diagnostics : dict
-        Further quantities, by engine. ``"ep"`` and ``"qp"``: ``residual`` (relative moment
-        mismatch), ``sweeps``, ``evaluations``, ``damping`` (the smallest used), ``n_negative``
-        (number of sites with negative precision; if not 0, several fixed points may exist),
-        ``smallest_cavity_precision``, ``quadrature_error``, ``method`` (``"parallel"``,
-        ``"sequential"`` or ``"double loop"``), ``converged``, ``message`` and ``evidence`` of the
-        last run, at θ; for ``"qp"`` those of QP's own run after EP's. ``"svi"``:
-        ``evidence_error``, 0 if the evidence is the bound on all the data, else the standard error
-        of its mean over the last fifth of the minibatches.
+        ``"ep"`` and ``"qp"``: ``residual`` (relative moment mismatch), ``sweeps``, ``evaluations``,
+        ``damping`` (the smallest used), ``n_negative`` (number of sites with negative precision; if
+        not 0, several fixed points may exist), ``smallest_cavity_precision``, ``quadrature_error``,
+        ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``), ``converged``,
+        ``message`` and ``evidence`` of the last run, at θ. ``"svi"``: ``evidence_error``, 0 if the
+        evidence is the bound on all the data, else the standard error of its mean over the last
+        fifth of the minibatches.
     observed : dict
         The observations, by variable.
     random_seed : int, optional
@@ -85,29 +76,10 @@ class Approximation:
         The fitted model; neither pickled nor saved.
     """
 
-    method: str
     h: Array
     lam: Array
-    theta: dict[str, np.ndarray]
-    point: dict[str, np.ndarray]
-    log_evidence: float
-    objective: float
-    history: pd.DataFrame
-    converged: bool
-    message: str
-    timings: dict[str, float]
-    observed: dict[str, np.ndarray]
     _latents: FittedLatents
-    _labels: Labels
-    # Names of the variables in draws.
-    _variables: tuple[str, ...]
-    # Checksums of the model's data at the fit, by name.
-    _data: dict[str, int]
     _fingerprint: Fingerprint
-    random_seed: int | None = None
-    inducing: dict[str, Array] = field(default_factory=dict)
-    diagnostics: dict[str, float | str] = field(default_factory=dict)
-    model: Any = None
     # Computes the model's other variables from draws of its latents; needs the model, so not saved.
     _evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict[str, Array]] | None = None
     # Log likelihoods of single observations at draws of the predictors; not saved.
@@ -134,12 +106,8 @@ class Approximation:
         """Return the hyperparameters with the types that the model's variables have."""
         return {n: np.asarray(value, dtype=model[n].dtype) for n, value in self.theta.items()}
 
-    def __repr__(self) -> str:
-        return summarize(self)
-
-    def _repr_html_(self) -> str:
-        """Return the summary as a table for a notebook."""
-        return summarize_html(self)
+    def _contents(self) -> tuple[str, list[tuple[str, str]]]:
+        return contents(self, self._latents)
 
     @property
     def is_bound(self) -> bool:
@@ -222,22 +190,13 @@ class Approximation:
             loaded from a file has no model, so that deterministics other than the latents are
             missing: use ``pm.compute_deterministics``.
         """
-        if not (isinstance(draws, Integral) and draws >= 1):
-            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
-        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
-        start = time.perf_counter()
+        rng, start = self._generator(draws, random_seed), time.perf_counter()
         whitened = self._draw_whitened(rng, draws)
         posterior = self._drawn(rng, whitened)
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
-        attrs = {
-            "method": self.method,
-            "log_evidence": self.log_evidence,
-            "converged": int(self.converged),
-            "sampling_time": self.timings["total"] + time.perf_counter() - start,
-        }
-        return self._labels.tree(groups, self.observed, attrs)
+        return self._tree(groups, start)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.

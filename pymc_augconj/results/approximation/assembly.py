@@ -28,8 +28,6 @@ from .layout import Labels, inducing_name
 from .nested import NestedApproximation
 from .sparse import SparseApproximation
 
-__all__ = ["approximation_of"]
-
 
 def approximation_of(
     method: str,

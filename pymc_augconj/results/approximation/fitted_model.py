@@ -21,28 +21,13 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "AffineMean",
-    "Fingerprint",
-    "FittedLatents",
-    "LazyMeans",
-    "PointwiseLogLikelihood",
-    "densities",
-]
-
 
 @dataclass(frozen=True)
 class AffineMean:
-    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c.
-
-    Attributes
-    ----------
-    constant : ndarray, shape (total_size,)
-    matrices : dict
-        T_c by the name of the latent c, shape (total_size, total_size_c).
-    """
+    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c."""
 
     constant: Array
+    # T_c by the name of the latent c, shape (total_size, total_size_c).
     matrices: dict[str, Array] = field(default_factory=dict)
 
 
@@ -68,20 +53,13 @@ class LazyMeans(Sequence[AffineMean]):
 
 @dataclass(frozen=True)
 class FittedLatents:
-    """The latents' prior at the θ of a fit.
-
-    Attributes
-    ----------
-    prior, groups
-    space : str
-        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    means : sequence of AffineMean
-        Prior mean of each latent, as a function of other latents.
-    """
+    """The latents' prior at the θ of a fit."""
 
     prior: LatentPrior
     groups: RowGroups
+    # The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     space: str
+    # Prior means, as functions of other latents.
     means: Sequence[AffineMean]
 
     @property
@@ -171,26 +149,15 @@ class FittedLatents:
 
 @dataclass(frozen=True)
 class PointwiseLogLikelihood:
-    """log p(yᵢ | η) of every observation at the θ of a fit.
-
-    Attributes
-    ----------
-    lgm : LatentGaussianModel
-    point : mapping
-        θ on PyMC's unconstrained scale.
-    shapes : dict of str to tuple of int
-        Shapes of the observed variables; potentials are not among them.
-    """
+    """log p(yᵢ | η) of every observation at the θ of a fit."""
 
     lgm: LatentGaussianModel
     point: Point
+    # Of the observed variables; potentials are not among them.
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
-        """Return the log densities at S draws of the stacked predictors, ``eta`` of shape (S, N).
-
-        They are of shape (S, …), by observed variable or potential.
-        """
+        """Return log densities, (S, …), at draws of the stacked predictors, (S, N), by variable."""
         densities = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
@@ -205,19 +172,13 @@ class PointwiseLogLikelihood:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Numbers by which a fit recognises its model.
+    """Numbers by which a fit recognises its model."""
 
-    Attributes
-    ----------
-    densities : dict of str to float
-        Log density of each observed variable at fixed innovations and the fit's θ; it depends on
-        the likelihood, its parameters, offsets and designs.
-    inputs : dict of str to list of float
-        Weighted sums over each array that a latent's covariance is computed from, since many
-        kernels have the same covariance at different inputs.
-    """
-
+    # Log densities of observed variables at fixed innovations and the θ of the fit: they depend on
+    # the likelihood, its parameters, offsets and designs.
     densities: dict[str, float]
+    # Weighted sums over the arrays that the covariance of a latent is computed from, since many
+    # kernels have the same covariance at different inputs.
     inputs: dict[str, list[float]]
 
     @classmethod
@@ -236,10 +197,7 @@ class Fingerprint:
 def densities(
     lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
 ) -> dict[str, float]:
-    """Return the log density of each observed variable, see :class:`Fingerprint`.
-
-    ``observed`` has the observations by variable; other variables are left out.
-    """
+    """Return the log density of each variable of ``observed``, see :class:`Fingerprint`."""
     eta = np.array(lgm.offset(point), dtype=float)
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):
         eta += read(point).apply(np.linspace(-1.0, 1.0, block.total_size))

@@ -14,8 +14,6 @@ import xarray as xr
 
 from pymc_augconj.typing import Array
 
-__all__ = ["Labels", "fitting_dims", "inducing_inputs_name", "inducing_name"]
-
 
 @dataclass(frozen=True)
 class Labels:
@@ -81,11 +79,7 @@ def fitting_dims(
     coords: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int | None]],
 ) -> dict[str, list[str | None]]:
-    """Return dims with new names for axes whose length differs from their coordinate's.
-
-    Without them the results would be refused after all the work. Each new name gives a warning.
-    Dims without labels have None in ``coords``; variables that ``shapes`` lacks are left out.
-    """
+    """Return dims with new names, and a warning, for axes of another length than a coordinate's."""
     lengths = {dim: len(labels) for dim, labels in coords.items() if labels is not None}
     fitting: dict[str, list[str | None]] = {}
     for name in filter(shapes.__contains__, dims):

@@ -11,11 +11,14 @@ References
 ----------
 Vehtari, A., Mononen, T., Tolvanen, V., Sivula, T. & Winther, O. (2016). Bayesian leave-one-out
 cross-validation approximations for Gaussian latent variable models. JMLR 17.
+Vehtari, A., Simpson, D., Gelman, A., Yao, Y. & Gabry, J. (2024). Pareto smoothed importance
+sampling. JMLR 25.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from arviz_stats.base import array_stats
 from arviz_stats.utils import ELPDDataLOO
 from scipy.special import logsumexp
 
@@ -25,9 +28,6 @@ from pymc_augconj.model import Site
 from pymc_augconj.typing import Array
 
 from .layout import Labels
-from .pareto import pareto_k
-
-__all__ = ["leave_one_out"]
 
 # Largest k̂ by which ArviZ calls a value good, and observations that are done at once.
 _GOOD_K, _AT_ONCE = 0.7, 500
@@ -85,3 +85,14 @@ def leave_one_out(
 def _interpolated(weights: Array, values: Array) -> Array:
     """Return values at the points, (n, N), interpolated within their range, (S, N)."""
     return np.clip(weights @ values, values.min(axis=0), values.max(axis=0))
+
+
+def pareto_k(log_ratios: Array) -> float:
+    """Return k̂; −∞ where all ratios are equal, and ∞ where one is not a number or all are zero."""
+    if np.isnan(log_ratios).any() or not np.isfinite(log_ratios.max(initial=-np.inf)):
+        return np.inf
+    if np.ptp(log_ratios) < 1e-12:
+        return -np.inf
+    lowest = log_ratios[np.isfinite(log_ratios)].min()
+    # ArviZ takes log likelihoods that are left out, minus the log ratios.
+    return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])

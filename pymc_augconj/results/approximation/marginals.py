@@ -10,8 +10,6 @@ from scipy.special import ndtri
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["density_of_draws", "grid_of", "mixture_density", "tilted_densities"]
-
 # Half the width of a grid, in standard deviations of the components at its ends.
 _WIDTH = 4.5
 # Share of weighted draws beyond each end of a grid, and the number of bins that they are put in
@@ -24,8 +22,7 @@ _STRATA = 32
 def grid_of(weights: Array, means: Array, stds: Array, points: int) -> Array:
     """Return a grid for each entry of a mixture with means and deviations of shape (n, size).
 
-    Half of the points are equally spaced; the others lie where the mass is, since some components
-    may be much narrower than the mixture.
+    Half of the points lie where the mass is, since components may be narrower than the mixture.
     """
     used = weights > 1e-4 * weights.max()
     w, m, s = weights[used] / weights[used].sum(), means[used], stds[used]
@@ -72,8 +69,7 @@ def density_of_draws(
 ) -> tuple[Array, Array]:
     """Return grids and densities of weighted draws, (S, …), of a transformed variable.
 
-    Kernels are on the unconstrained scale, where that has an increasing or decreasing function of
-    each entry, so that nothing leaks over a bound.
+    Kernels are on the unconstrained scale if that is monotone, so that nothing leaks over a bound.
     """
     used = weights > 0.0
     w, shape = weights[used], value.shape[1:]

@@ -20,10 +20,7 @@ from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.evaluate import (
-    covariance_function,
-    variable_function,
-)
+from pymc_augconj.recognition.prediction.evaluate import covariance_function, variable_function
 from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.processes.input_data import (
     checksums,
@@ -38,15 +35,6 @@ from pymc_augconj.typing import Array
 from .approximation import Approximation
 from .fitted_model import densities
 from .layout import inducing_inputs_name, inducing_name
-
-__all__ = [
-    "check_data",
-    "check_draws",
-    "check_inducing_draws",
-    "check_likelihood",
-    "check_process",
-    "inducing_inputs_of",
-]
 
 # Covariances from different operations differ by rounding if inputs are many length scales from
 # zero; predictions differ as little.
@@ -77,11 +65,9 @@ def check_process(
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
-    """Raise AugmentationError if covariance or mean of a process at its inputs is not the fit's.
+    """Raise AugmentationError if covariance or mean of latent ``index`` is not that of the fit.
 
-    The process is latent ``index`` of the fit and called ``name``. ``functions`` has its kernel,
-    see :func:`.kernel_functions`; ``mean`` its mean at the hyperparameters ``theta``: a constant,
-    and matrices of innovations of other blocks by their index.
+    ``functions`` has its kernel, see :func:`.kernel_functions`; ``mean`` its mean at ``theta``.
     """
     block = fit._latents.blocks[index]
     if isinstance(block, MarkovPrior):
@@ -154,10 +140,7 @@ def _check_dense(
 
 
 def check_draws(tree: Any, model: Any, name: str) -> None:
-    """Raise AugmentationError if draws of a process disagree with those of its free variables.
-
-    The kernel of a process that is itself a free variable cannot be checked.
-    """
+    """Raise AugmentationError if draws of a process disagree with those of its free variables."""
     function = variable_function(in_linear_time(model), name)
     posterior = tree["posterior"].to_dataset().isel(chain=0, draw=0)
     if not {name, *function.names} <= set(posterior):
@@ -178,8 +161,8 @@ def check_inducing_draws(
 ) -> None:
     """Raise AugmentationError if draws at inducing inputs have another kernel than the model.
 
-    ``parts`` are mean and covariance at the first draw (``"mean_old"`` and ``"old"``), and
-    ``values``, shape (M,), those of the process there; of the first output if there are several.
+    ``parts`` are mean and covariance at the first draw, ``values``, (M,), those of one output
+    there.
     """
     posterior = tree["posterior"].to_dataset()
     entry = f"{inducing_name(name)}_rotated_"
@@ -196,11 +179,7 @@ def check_inducing_draws(
 
 
 def _agree(found: Any, drawn: Array) -> bool:
-    """Return whether arrays agree, up to the digits of draws.
-
-    A factor of an ill-conditioned covariance loses half of the digits, and traces may have single
-    precision.
-    """
+    """Return whether arrays agree, up to half of the digits, as an ill-conditioned factor's do."""
     found, scale = np.asarray(found), np.abs(drawn).max(initial=0.0)
     return found.shape == drawn.shape and bool(
         np.abs(found - drawn).max(initial=0.0) <= 1e-3 * scale
@@ -223,9 +202,7 @@ def _refuse(name: str, what: str) -> AugmentationError:
 def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
     """Raise AugmentationError if a result is from other data than the model has now.
 
-    Compared are the data in the process's inputs, mean and covariance; for ``kind="y"`` also those
-    in the predictor and parameters of an observed variable, by default of any. Draws need the group
-    ``constant_data``, else they are not checked.
+    Data of draws are known from the group ``constant_data``, without which they are not checked.
     """
     used = data_behind(model, gp, observations=kind == "y", observed=observed)
     fitted, name = isinstance(result, Approximation), gp.f.name

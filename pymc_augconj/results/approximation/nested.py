@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
 
@@ -22,15 +20,11 @@ from pymc_augconj.recognition.processes.input_data import checksums
 from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
-from .layout import Labels
-from .leave_one_out import leave_one_out
+from .leave_one_out import leave_one_out, pareto_k
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
-from .pareto import pareto_k
-from .summary import as_html, as_text
+from .summary import DEFAULT_DRAWS, Fit
 
 __all__ = ["NestedApproximation"]
-
-DEFAULT_DRAWS = 1000
 
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
 _CERTIFICATE = (200, 8)
@@ -40,8 +34,8 @@ _CHUNK = 4_000_000
 _POINTS = 201
 
 
-@dataclass(repr=False)
-class NestedApproximation:
+@dataclass(repr=False, kw_only=True)
+class NestedApproximation(Fit):
     """A posterior with hyperparameters integrated over, from ``pac.fit("nested")``.
 
     Means, standard deviations and marginals of latents are those of a mixture of Gaussian
@@ -64,29 +58,8 @@ class NestedApproximation:
         ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), and ``evaluations`` of Z.
     """
 
-    method: str
-    theta: dict[str, np.ndarray]
-    point: dict[str, np.ndarray]
-    log_evidence: float
-    objective: float
-    history: pd.DataFrame
-    converged: bool
-    message: str
-    timings: dict[str, float]
-    observed: dict[str, np.ndarray]
     _posterior: NestedPosterior
-    _labels: Labels
-    _variables: tuple[str, ...]
     _means: LatentMeans
-    # Checksums of the model's data at the fit, by name.
-    _data: dict[str, int]
-    random_seed: int | None = None
-    diagnostics: dict[str, float | str] = field(default_factory=dict)
-    model: Any = None
-    inducing: dict[str, Array] = field(default_factory=dict)
-
-    def keep_recognition(self, recognition: Any) -> None:
-        """Do nothing: predictions are those of draws."""
 
     @property
     def nested(self) -> NestedPosterior:
@@ -264,9 +237,7 @@ class NestedApproximation:
             Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
             hyperparameters and deterministics included.
         """
-        if not (isinstance(draws, Integral) and draws >= 1):
-            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
-        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+        rng = self._generator(draws, random_seed)
         start, nested = time.perf_counter(), self.nested
         z, drawn = nested.draw(rng, int(draws))
         entries: dict[str, Array] = {}
@@ -285,10 +256,7 @@ class NestedApproximation:
         }
         if log_likelihood:
             groups["log_likelihood"] = self._log_likelihood(drawn)
-        seconds = self.timings["total"] + time.perf_counter() - start
-        attrs = {"method": self.method, "log_evidence": self.log_evidence}
-        attrs |= {"converged": int(self.converged), "sampling_time": seconds}
-        return self._labels.tree(groups, self.observed, attrs)
+        return self._tree(groups, start)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws with log likelihoods, for predictions, comparisons and ArviZ."""
@@ -385,13 +353,6 @@ class NestedApproximation:
         assert density is not None  # without hyperparameters there is no mixture
         z = density.propose(rng, draws)
         return self.nested.log_joint(rng, z, pairs) - density.log_proposal(z)
-
-    def __repr__(self) -> str:
-        return as_text(*self._contents())
-
-    def _repr_html_(self) -> str:
-        """Return the summary as a table for a notebook."""
-        return as_html(*self._contents())
 
     def _contents(self) -> tuple[str, list[tuple[str, str]]]:
         theta = [

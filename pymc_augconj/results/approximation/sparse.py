@@ -21,23 +21,21 @@ from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
-from .approximation import DEFAULT_DRAWS, Approximation
+from .approximation import Approximation
 from .layout import inducing_inputs_name, inducing_name
-
-__all__ = ["SparseApproximation"]
+from .summary import DEFAULT_DRAWS
 
 # Largest number n of inputs for joint draws of a process, which take an n × n matrix.
 LARGEST_JOINT = 2000
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, kw_only=True)
 class SparseApproximation(Approximation):
     """An approximation whose processes act through their values at inducing inputs.
 
-    ``h`` and ``lam`` have one site for each rotated latent, whatever the number of observations. A
-    process ``f`` of the model has values ``f_u`` at its inducing inputs. Values at its own inputs,
-    and deterministics, are computed on demand. They are drawn for up to 2000 inputs, as that takes
-    a square matrix of this order. :func:`pymc_augconj.predict` has no such limit.
+    ``h`` and ``lam`` have one site for each rotated latent. A process ``f`` has values ``f_u`` at
+    its inducing inputs; those at its own, and deterministics, are drawn for up to 2000 inputs, as
+    that takes a square matrix. :func:`pymc_augconj.predict` has no such limit.
     """
 
     # The processes, by name; need the model, so they are not saved.
@@ -86,15 +84,9 @@ class SparseApproximation(Approximation):
         super().__setstate__(state | {"_processes": processes, "_deterministics": deterministics})
 
     def natural_weights(self) -> tuple[Array, Array]:
-        """Return B and b of q(w).
+        """Return B, (D, D), and b, (D,), of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
 
-        The weights w are the whitened values at the inducing inputs, in the order of ``inducing``,
-        and all other whitened latents: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
-
-        Returns
-        -------
-        precision : ndarray, shape (D, D)
-        linear : ndarray, shape (D,)
+        The weights are the whitened values at the inducing inputs, and all other whitened latents.
         """
         prior = self._latents.prior.factorized()
         inner = [self._latents.index(inducing_name(name)) for name in self.inducing]

@@ -30,8 +30,6 @@ from pymc_augconj.point import FixedValue
 from .fitted_model import AffineMean, Fingerprint, FittedLatents
 from .layout import Labels
 
-__all__ = ["load_state", "save_state"]
-
 FORMAT = 2
 
 _SUFFIX = ".npz"
@@ -96,14 +94,7 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
 
 
 def load_state(path: str | Path) -> dict[str, Any]:
-    """Return the fields written by :func:`save_state`.
-
-    Raises
-    ------
-    FileNotFoundError
-    AugmentationError
-        If the file is no saved approximation, or its contents have changed.
-    """
+    """Return the fields written by :func:`save_state`."""
     path = Path(path)
     if not path.exists() and path.suffix != _SUFFIX:
         path = path.with_name(path.name + _SUFFIX)

@@ -1,67 +1,102 @@
-"""The printed summary of an approximation."""
+"""The fields that all approximations have, and their printed summary."""
 
 from __future__ import annotations
 
 import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Protocol
+from numbers import Integral
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 
 from pymc_augconj.engines.registry import ENGINES
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.typing import Array
 
 from .fitted_model import FittedLatents
-from .layout import inducing_name
-
-__all__ = ["as_html", "as_text", "summarize", "summarize_html"]
+from .layout import Labels, inducing_name
 
 _WIDTH = 100
 _LABEL = 17
+# Draws of :meth:`Approximation.to_datatree`.
+DEFAULT_DRAWS = 1000
 # Larger arrays of hyperparameters are printed as their shape.
 _MOST_NUMBERS = 8
 
 
-class Summarized(Protocol):
-    """The fields of an approximation that its summary shows."""
+@dataclass(repr=False, kw_only=True)
+class Fit:
+    """Result of ``pac.fit``; see :class:`~pymc_augconj.Approximation` for its fields."""
 
     method: str
+    theta: dict[str, np.ndarray]
+    point: dict[str, np.ndarray]
     log_evidence: float
+    objective: float
+    history: pd.DataFrame
     converged: bool
     message: str
-    theta: dict[str, np.ndarray]
     timings: dict[str, float]
-    diagnostics: dict[str, float | str]
-    inducing: dict[str, np.ndarray]
-    _latents: FittedLatents
+    observed: dict[str, np.ndarray]
+    _labels: Labels
+    # Names of the variables in draws.
+    _variables: tuple[str, ...]
+    # Checksums of the model's data at the fit, by name.
+    _data: dict[str, int]
+    random_seed: int | None = None
+    inducing: dict[str, Array] = field(default_factory=dict)
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
+    model: Any = None
+
+    def keep_recognition(self, recognition: Any) -> None:
+        """Do nothing where predictions are those of draws."""
+
+    def _generator(
+        self, draws: object, random_seed: int | np.random.Generator | None
+    ) -> np.random.Generator:
+        """Return the generator of some draws, by default by the seed of the fit."""
+        if not (isinstance(draws, Integral) and int(draws) >= 1):
+            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
+        return np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+
+    def _tree(self, groups: Mapping[str, Mapping[str, Array]], start: float) -> xr.DataTree:
+        """Return groups of draws as a DataTree; the first was begun at the time ``start``."""
+        attrs = {
+            "method": self.method,
+            "log_evidence": self.log_evidence,
+            "converged": int(self.converged),
+            "sampling_time": self.timings["total"] + time.perf_counter() - start,
+        }
+        return self._labels.tree(groups, self.observed, attrs)
+
+    def _contents(self) -> tuple[str, list[tuple[str, str]]]:
+        """Return title and labelled lines of the summary."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        title, rows = self._contents()
+        return "\n".join([title, *(_row(label, text) for label, text in rows)])
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a table for a notebook."""
+        title, rows = self._contents()
+        cells = (
+            f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows
+        )
+        return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
 
 
-def summarize(approximation: Summarized) -> str:
-    """Return method, evidence, latents, hyperparameters and the end of the fit, one line each."""
-    return as_text(*_contents(approximation))
-
-
-def summarize_html(approximation: Summarized) -> str:
-    """Return the summary as a table for notebooks."""
-    return as_html(*_contents(approximation))
-
-
-def as_text(title: str, rows: list[tuple[str, str]]) -> str:
-    """Return a title and labelled lines."""
-    return "\n".join([title, *(_row(label, text) for label, text in rows)])
-
-
-def as_html(title: str, rows: list[tuple[str, str]]) -> str:
-    """Return a title and labelled lines as a table."""
-    cells = (f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows)
-    return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
-
-
-def _contents(approximation: Summarized) -> tuple[str, list[tuple[str, str]]]:
+def contents(approximation: Fit, latents: FittedLatents) -> tuple[str, list[tuple[str, str]]]:
     """Return the title, and the lines with their labels."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
     evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
-    rows = [("log evidence", evidence), ("latents", _latents(approximation))]
+    rows = [("log evidence", evidence), ("latents", _named(approximation, latents))]
     if approximation.theta:
         theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())
         rows.append(("hyperparameters", theta))
@@ -83,10 +118,10 @@ def _row(label: str, text: str) -> str:
     )
 
 
-def _latents(approximation: Summarized) -> str:
+def _named(approximation: Fit, latents: FittedLatents) -> str:
     texts = []
     inner = {inducing_name(name): name for name in approximation.inducing}
-    for prior in approximation._latents.blocks:
+    for prior in latents.blocks:
         block = prior.block
         if block.name in inner:
             texts.append(f"{inner[block.name]} ({block.total_size:,} inducing points)")

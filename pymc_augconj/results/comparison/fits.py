@@ -13,6 +13,9 @@ from pymc_augconj.errors import AugmentationError
 
 SAMPLE_DIMS = ("chain", "draw")
 
+# Group of the draws that chains of unequal lengths leave over.
+_REST = "posterior_rest"
+
 # Draws whose range relative to their absolute values is below this are constant up to rounding.
 RELATIVE_ROUNDING = 1e-12
 
@@ -62,6 +65,44 @@ def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
     return tree
 
 
+def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
+    """Return PyMC's result of interrupted chains with the draws that it left out, as a group.
+
+    PyMC keeps equal numbers of draws of some chains. ``traces`` has the ``pymc.backends.NDArray``
+    of every chain by its number, which begins with ``tune`` draws of tuning.
+    """
+    found = "posterior" in tree.children
+    like = tree["posterior" if found else "warmup_posterior"].to_dataset()
+    kept = like.sizes["draw"] if found else 0
+    traces = dict(sorted(traces.items()))
+    drawn = {chain: max(len(trace) - tune, 0) for chain, trace in traces.items()}
+    complete = [chain for chain, number in drawn.items() if number >= kept]
+    groups = {}
+    for name, node in tree.children.items():
+        groups[name] = node.to_dataset()
+        if found and "chain" in node.dims:
+            groups[name] = groups[name].assign_coords(chain=complete)
+    first = {chain: kept if chain in complete else 0 for chain in drawn}
+    numbers = {chain: np.arange(first[chain], drawn[chain]) for chain in drawn}
+    if any(map(len, numbers.values())):
+        values = {
+            name: (
+                ("sample", *array.dims[2:]),
+                np.concatenate(
+                    [trace.get_values(name, burn=tune + first[k]) for k, trace in traces.items()]
+                ),
+            )
+            for name, array in like.items()
+        }
+        labels = {name: c for name, c in like.coords.items() if name not in ("chain", "draw")}
+        labels["chain"] = "sample", np.repeat(list(numbers), list(map(len, numbers.values())))
+        labels["draw"] = "sample", np.concatenate(list(numbers.values()))
+        groups[_REST] = xr.Dataset(values, coords=labels)
+    whole = xr.DataTree.from_dict(groups)
+    whole.attrs = dict(tree.attrs)
+    return whole
+
+
 def _as_datatree(name: str, fit: Any) -> xr.DataTree:
     """Return ``fit`` as a DataTree with a posterior over chain and draw."""
     tree = fit.to_datatree() if hasattr(fit, "to_datatree") else fit
@@ -91,11 +132,7 @@ def common_posteriors(
     filter_vars: str | None = None,
     coords: Mapping[Hashable, Any] | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Return each fit's posterior, restricted to the same variables in the same order and layout.
-
-    Every variable has dimensions (chain, draw, …) with 0, 1, 2, … as labels of chain and draw.
-    Variables match by name; shapes, and labels where both fits have them, must agree.
-    """
+    """Return each fit's posterior, (chain, draw, …), with the same variables, order and layout."""
     posteriors = {name: tree["posterior"].to_dataset() for name, tree in trees.items()}
     names = _common_names(posteriors, var_names, filter_vars)
     first_name = next(iter(posteriors))
@@ -150,10 +187,7 @@ def _numeric_names(posterior: xr.Dataset) -> list[str]:
 
 
 def _matching(
-    fit: str,
-    names: list[str],
-    wanted: Sequence[str] | None,
-    matches: Callable[[str, str], bool],
+    fit: str, names: list[str], wanted: Sequence[str] | None, matches: Callable[[str, str], bool]
 ) -> list[str]:
     """Return the names that ``wanted`` selects; ``"~name"`` excludes one, as in ArviZ."""
     if wanted is None:

@@ -46,25 +46,19 @@ def plot_compare(
     Parameters
     ----------
     fits : mapping of str to DataTree
-        As in :func:`compare`. Numbers of chains and draws may differ between fits: each fit is
-        drawn whole, nothing is trimmed.
+        As in :func:`compare`; numbers of chains and draws may differ.
     kind : {"rank", "trace", "autocorr", "ess_evolution", "dist", "forest"}, optional
-        The kind of figure; by default all of them.
-
-        * ``rank``, ``trace``, ``autocorr``: a grid with a row per entry, a column per fit and a
-          line per chain. Divergences are marked under the traces. Ranks compare the chains of one
-          fit with each other, so fits of one chain are left out there.
-        * ``ess_evolution``: a panel per entry, bulk (solid) and tail (dashed) effective sample
-          size of each fit against its number of draws.
-        * ``dist``: a panel per entry with the marginal densities of all fits.
-        * ``forest``: one panel with mean and intervals of each entry in each fit; suits many
-          entries (raise ``max_entries``).
+        The kind of figure; by default all of them. ``rank``, ``trace``, ``autocorr``: a row per
+        entry, a column per fit and a line per chain, with divergences marked under the traces;
+        ranks compare the chains of one fit, so fits of one chain are left out. ``ess_evolution``: a
+        panel per entry, bulk (solid) and tail (dashed) effective sample size of each fit against
+        its number of draws. ``dist``: a panel per entry with the marginal densities of all fits.
+        ``forest``: one panel with mean and intervals of each entry in each fit.
     var_names, filter_vars, coords : optional
         As in :func:`compare`; by default all numeric variables that every fit has.
     max_entries : int, default 3
-        Largest number of entries to draw of each variable, evenly spaced from the first to the
-        last. Choose others by ``coords``. Entries that are constant or not finite in one of the
-        fits are left out before.
+        Largest number of entries to draw of each variable, evenly spaced; choose others by
+        ``coords``. Entries that are constant or not finite in one of the fits are left out before.
     **plot_kwargs
         Passed to the ArviZ function of ``kind``, for example ``max_lag`` or ``visuals``.
 
@@ -116,8 +110,7 @@ def _draw(
 ) -> PlotCollection:
     """Draw each fit in turn on shared axes.
 
-    ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
-    empties autocorrelations and makes ranks raise false alarms.
+    ArviZ would pad fits of unequal chains or draws with NaN, which ranks take for alarms.
     """
     data = xr.concat(
         [tree["posterior"].to_dataset() for tree in fits.values()], dim="fit", join="outer"
@@ -236,10 +229,9 @@ def _arguments(
 def _thinning(posterior: xr.Dataset) -> int:
     """Return k such that every k-th draw of a chain is nearly independent of the last.
 
-    The uniformity test of ranks assumes independent draws: with autocorrelation 0.7 four
-    chains of one distribution were flagged at α = 0.01 in 60 % of 150 simulations unthinned, in
-    3 % of 100 thinned like this. ArviZ's own factor comes from the ESS over chains, which is
-    small when chains disagree, and so removes the disagreement that the figure is to show.
+    The test of ranks assumes independence: with autocorrelation 0.7 chains of one distribution were
+    flagged at α = 0.01 in 60 % of 150 simulations, thinned like this in 3 % of 100. ArviZ's own
+    factor is by all chains, and so removes a disagreement of these.
     """
     chains = scalar_draws(posterior)
     ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
@@ -253,8 +245,7 @@ def drawable_entries(
 ) -> dict[str, xr.Dataset]:
     """Return posteriors with a scalar variable, named like ``f[3]``, for each entry to be drawn.
 
-    These are at most ``max_entries`` entries of each variable that are finite in all fits and
-    constant in none, evenly spaced from the first to the last.
+    These are at most ``max_entries`` of each variable, finite in all fits and constant in none.
     """
     labels = _entry_names(next(iter(posteriors.values())))
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}
