@@ -19,8 +19,9 @@ from pymc_augconj.distributions.auxiliary_variable import (
     NumPyFunction,
 )
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.latents.innovations import in_variables
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
 
@@ -63,7 +64,7 @@ def augment(model: Model | None = None) -> Model:
     # Refuses, with a reason, what cannot be augmented or was misread.
     read_model(model).model.require_augmentation()
     augmented = _clone(model)
-    structure, matched = choose_structure(augmented)
+    structure, matched = choose_structure(ModelIndex(augmented))
     sites = [one for one in matched if one.likelihood.has_auxiliary and not one.is_prior]
     for observed in sites:
         if len(observed.predictors) > 1:

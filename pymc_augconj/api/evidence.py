@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.recognition.roles.drawable import improper_variables
+from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.leave_one_out import pareto_k
 from pymc_augconj.results.approximation.nested import NestedApproximation

@@ -56,12 +56,8 @@ class StraightLine:
     """The function of a rewritten graph; its results are the caller's to write to.
 
     Numbers are Python's where that goes well. Where it raises NumPy may return an infinity or NaN,
-    and the graph is executed with arrays, which raises real errors again.
-
-    Attributes
-    ----------
-    graph : tuple
-        The graph, and its operations in order.
+    and the graph is executed with arrays, which raises real errors again. ``graph`` is the graph
+    with its operations in order.
     """
 
     def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply]) -> None:

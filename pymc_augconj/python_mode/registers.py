@@ -104,14 +104,7 @@ class _Tape(Protocol):
 
 
 class Registers(NDArrayOperatorsMixin):
-    """Registers of a value.
-
-    Parameters
-    ----------
-    tape : TapeBuilder
-    index : ndarray of int
-        Their numbers.
-    """
+    """Registers of a value: a tape, and their numbers on it."""
 
     def __init__(self, tape: _Tape, index: Index) -> None:
         self.tape, self.index = tape, index

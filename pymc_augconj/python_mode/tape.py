@@ -78,12 +78,7 @@ class OnTape(Protocol):
     """A function of a point that can be written on a tape."""
 
     def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
-        """Return the registers of the value, given those of the entries of the point.
-
-        Raises
-        ------
-        NoTapeError
-        """
+        """Return the registers of the value, given those of the point, or NoTapeError."""
         ...
 
 

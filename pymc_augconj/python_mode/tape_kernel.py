@@ -106,14 +106,9 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def run_tape(code: Index, r: Array) -> None:
-    """Execute all instructions.
+    """Execute all instructions on the registers ``r``.
 
-    Parameters
-    ----------
-    code : ndarray of int, shape (n, 5)
-        Opcode, register of the result, and registers of up to three arguments.
-    r : ndarray
-        The registers, overwritten.
+    A row of ``code`` has opcode, register of the result, and registers of up to three arguments.
     """
     for i in range(code.shape[0]):
         x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]

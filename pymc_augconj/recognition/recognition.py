@@ -42,12 +42,8 @@ class Recognition:
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require_proper(self) -> None:
-        """Raise if the model's data leave flat coefficients without a proper posterior.
+        """Raise a RecognitionError if the data leave flat coefficients without a proper posterior.
 
         A model that holds part of the data, or new inputs to predict at, need not have one.
-
-        Raises
-        ------
-        RecognitionError
         """
         check_proper(self.model, (self.start, *self.probes))

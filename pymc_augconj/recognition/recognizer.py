@@ -17,8 +17,8 @@ from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
 from .checks.densities import log_densities, log_prior, prior_terms, warn_of_faults, whole_potential
-from .checks.whole_density import log_density_terms
 from .graph.affine import depends_on
+from .graph.derive import all_log_densities
 from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block
@@ -44,27 +44,23 @@ def read_model(
 ) -> Recognition:
     """Recognise ``model``; raises the errors of :func:`pymc_augconj.recognize`.
 
-    Parameters
-    ----------
-    model, vars, compile_kwargs
-        As for :func:`pymc_augconj.recognize`.
-    first_calls : int
-        Number of initial calls of each function that run uncompiled, see :class:`.PointFunction`.
+    ``first_calls`` is the number of initial calls of each function that run uncompiled, see
+    :class:`.PointFunction`.
     """
     with untraced():
         return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
 
 
 def _read(
-    model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
+    given: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
 ) -> Recognition:
-    if not model.observed_RVs and not model.potentials:
+    if not given.observed_RVs and not given.potentials:
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
         )
-    _refuse_single_precision(model)
+    _refuse_single_precision(given)
     chosen = None if vars is None else set(_names(vars))
-    model, rewritten = without_vectors(model)
+    model, rewritten = without_vectors(given)
     structure, matched = choose_structure(model, chosen, rewritten)
     mark_unpredictable(matched, rewritten)
     space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
@@ -75,7 +71,7 @@ def _read(
     inputs = Inputs(structure.latents, matched)
     inputs.check()
     maps = predictors.maps(points)
-    entries = _separate_entries(model, space, points)
+    entries = _separate_entries(space, points)
     densities = log_densities(matched, structure.latents, space)
     terms = prior_terms(structure, space)
     prior = log_prior(list(terms.values()), structure, space, densities)
@@ -91,7 +87,7 @@ def _read(
         maps=maps,
         log_prior=space.function(prior),
         log_prior_gradient=space.gradient(prior),
-        predictor_pullback=predictors.pullback(),
+        predictor_pullback=predictors.pullback,
         predictor=predictors,
     )
     for site in reading.sites:
@@ -118,23 +114,20 @@ def _read(
     )
 
 
-def _separate_entries(
-    model: Model, space: ValueSpace, points: Sequence[Point]
-) -> dict[str, EntryDensities]:
+def _separate_entries(space: ValueSpace, points: Sequence[Point]) -> dict[str, EntryDensities]:
     """Return the densities of the entries of hyperparameters that are long vectors, by value."""
     values = [v for v in space.inputs.values() if points[0][v.name].size >= FEWEST]
     values = [value for value in values if value.dtype.startswith("float")]
     if not values:
         return {}
-    terms = [term.astype("float64") for term in log_density_terms(model)]
-    inputs = {value.name: value for value in model.value_vars}
+    terms, inputs = all_log_densities(space.model), space.model.inputs
     found: dict[str, EntryDensities] = {}
     for value in values:
         own = PointFunction([t for t in terms if depends_on(t, value)], inputs, space.mode)
         wide = [*points, *space.prior_points(points[0])]
         if (separate := separate_entries(value.name, own, wide)) is not None:
             found[value.name] = separate
-            separate.exchanges = exchanges(model, value, terms, space, wide)
+            separate.exchanges = exchanges(value, terms, space, wide)
     return found
 
 
@@ -177,9 +170,7 @@ def _sites(
     for observed in matched:
         rows = slice(start, start + observed.size * len(observed.predictors))
         start = rows.stop
-        params = NamedValues(
-            list(observed.params), space.function(space.in_values(list(observed.params.values())))
-        )
+        params = NamedValues(list(observed.params), space.function(list(observed.params.values())))
         y = observed.value if observed.y is None else observed.y
         values = PointFunction(y.astype("float64").ravel(), {}, space.mode)
         sites.append(

@@ -71,20 +71,9 @@ def check_reading(
 ) -> None:
     """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-        The reading.
-    densities : sequence of PointFunction
-        PyMC's log density of each site, as a function of the point and of the innovations.
-    wholes : mapping
-        Likewise the sum over all entries, by the names of sites whose entries were found in it.
-    points : sequence of mapping
-
-    Raises
-    ------
-    RecognitionError
-        If they differ: the model was misread, and nothing may be sampled from the reading.
+    ``densities`` are PyMC's log densities of the sites, as functions of the point and the
+    innovations; ``wholes`` their sums, by the names of sites whose entries were found in a sum. A
+    RecognitionError says that they differ, and then nothing may be sampled from the reading.
     """
     points = [point for point in points if np.isfinite(_uncompiled(model.log_prior, point))]
     compared = dict.fromkeys((site.name for site in model.sites), 0)

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import CheckParameterValue
-from pymc.model import Model
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
@@ -21,7 +19,8 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import WRONG, python_mode
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import direct_parents, distribution_name
+from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_name
+from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -32,7 +31,6 @@ from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
 __all__ = [
-    "conditional_log_densities",
     "log_densities",
     "log_prior",
     "prior_terms",
@@ -45,7 +43,8 @@ def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    graphs = space.in_values([observed.log_density(space.model, latents) for observed in matched])
+    model = space.model
+    graphs = model.in_values([observed.log_density(model, latents) for observed in matched])
     return [
         pt.broadcast_to(graph, observed.shape).ravel()
         for graph, observed in zip(graphs, matched, strict=True)
@@ -61,8 +60,7 @@ def whole_potential(
     """
     if observed.density is None:
         return None
-    graphs = in_innovations(space.model, [observed.variable], latents)
-    (graph,) = space.in_values(graphs)
+    (graph,) = space.model.in_values(in_innovations(space.model, [observed.variable], latents))
     return graph.astype("float64").sum().reshape((1,))
 
 
@@ -72,14 +70,14 @@ def prior_terms(structure: Structure, space: ValueSpace) -> dict[str, Variable]:
     potentials = [factor for factor in structure.factors if factor in model.potentials]
     variables = [factor for factor in structure.factors if factor not in potentials]
     variables += structure.hyperparameters
-    terms = conditional_log_densities(model, variables) + space.in_values(potentials)
+    terms = log_densities_of(model, variables) + model.in_values(potentials)
     names = [var.name for var in variables + potentials]
     factors = {
         latent.rv.name: latent.log_factor
         for latent in structure.latents
         if latent.log_factor is not None
     }
-    terms += space.in_values(list(factors.values()))
+    terms += model.in_values(list(factors.values()))
     return dict(zip([*names, *factors], terms, strict=True))
 
 
@@ -97,28 +95,6 @@ def log_prior(
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
     conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
     return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
-
-
-def conditional_log_densities(
-    model: Model, variables: Sequence[Variable], *, jacobian: bool = True
-) -> list[Variable]:
-    """Return PyMC's log densities of random variables that depend on none of the latents."""
-    if not variables:
-        return []
-    # model.logp would derive, and drop, the densities of the latents too, covariances and all.
-    nodes = {rv.owner for rv in variables}
-    # An observed variable that depends on latents is data to a prior that depends on it.
-    parents = direct_parents([parent for node in nodes for parent in node.inputs], model)
-    given = parents.intersection(model.observed_RVs)
-    needed = [rv for rv in model.basic_RVs if rv.owner in nodes or rv in given]
-    return transformed_conditional_logp(
-        variables,
-        rvs_to_values={rv: model.rvs_to_values[rv] for rv in needed},
-        rvs_to_transforms={
-            rv: model.rvs_to_transforms[rv] for rv in needed if rv in model.rvs_to_transforms
-        },
-        jacobian=jacobian,
-    )
 
 
 def _conditions(
@@ -145,15 +121,10 @@ def _conditions(
 _ROUNDING = 1e-6
 
 
-def warn_of_faults(model: Model, densities: Mapping[str, Variable], start: Point) -> None:
+def warn_of_faults(model: ModelIndex, densities: Mapping[str, Variable], start: Point) -> None:
     """Warn where PyMC's log density is wrong, as it is written or as PyTensor compiles it.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    densities : mapping
-        PyMC's log densities by the names of variables and potentials.
-    start : mapping
+    ``densities`` are PyMC's log densities by the names of variables and potentials.
     """
     variables = [*model.basic_RVs, *model.potentials]
     last_entries = [var for var in ancestors(variables) if _is_last_entry(var)]
@@ -190,13 +161,13 @@ def warn_of_faults(model: Model, densities: Mapping[str, Variable], start: Point
         )
 
 
-def _values(model: Model, var: Variable, start: Point) -> tuple[float, float]:
+def _values(model: ModelIndex, var: Variable, start: Point) -> tuple[float, float]:
     """Return the right log density, and the one that PyTensor compiles for PyMC, near the start."""
     rng = np.random.default_rng(0)
     # Entries that are equal there would hide that one is taken for the other.
     point = {name: value + 0.1 * rng.standard_normal(value.shape) for name, value in start.items()}
-    density = model.logp(vars=[var]).astype("float64")
-    inputs = {value.name: value for value in model.value_vars}
+    density = model.model.logp(vars=[var]).astype("float64")
+    inputs = model.inputs
     point = {name: np.asarray(point[name], inputs[name].dtype) for name in inputs}
     function = PointFunction(density, inputs)
     given = [inputs[name] for name in function.names]

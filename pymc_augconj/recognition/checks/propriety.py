@@ -45,13 +45,7 @@ _PART = 1e-6
 
 
 def check_proper(model: LatentGaussianModel, points: Sequence[Point]) -> None:
-    """Refuse flat coefficients that the data do not determine, at any of some points.
-
-    Raises
-    ------
-    RecognitionError
-        With the names of the coefficients.
-    """
+    """Raise a RecognitionError if the data determine flat coefficients at none of ``points``."""
     flat = [i for i, block in enumerate(model.blocks) if block.is_flat]
     if not flat or model.n_rows * sum(model.blocks[i].size for i in flat) > _LARGEST_DESIGN:
         return

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pymc.logprob.basic import transformed_conditional_logp
 from pymc.model import Model
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import walk
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
+from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import is_random, substitute
 
-__all__ = ["Sampler", "WholeDensity", "log_density_terms"]
+__all__ = ["Sampler", "WholeDensity"]
 
 Array = NDArray[np.float64]
 
@@ -50,38 +47,20 @@ class Sampler(Protocol):
 
 
 class WholeDensity:
-    """PyMC's own log density of a model, executed without compiling it.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    """
+    """PyMC's own log density of a model, executed without compiling it."""
 
     def __init__(self, model: Model) -> None:
-        variables = [*model.basic_RVs, *model.potentials]
         with untraced():
-            terms = [term.astype("float64") for term in log_density_terms(model)]
-        self._names = [var.name for var in variables]
-        self._potentials = {potential.name for potential in model.potentials}
-        inputs = {value.name: value for value in model.value_vars}
-        self._density = PointFunction(terms, inputs, largest_array=_LARGEST_ARRAY)
+            index = ModelIndex(model)
+            terms = all_log_densities(index)
+        self._names = [var.name for var in (*index.basic_RVs, *index.potentials)]
+        self._potentials = {potential.name for potential in index.potentials}
+        self._density = PointFunction(terms, index.inputs, largest_array=_LARGEST_ARRAY)
 
     def check(self, point: Point, ours: float, sampler: Sampler, where: str) -> None:
-        """Compare a sampler's log density with PyMC's.
+        """Raise a RecognitionError if a sampler's log density differs from PyMC's beyond rounding.
 
-        Parameters
-        ----------
-        point : mapping
-        ours : float
-            The sampler's log density there.
-        sampler : Sampler
-        where : str
-            How the sampler got there, for the message.
-
-        Raises
-        ------
-        RecognitionError
-            If they differ by more than rounding.
+        ``where`` says how the sampler got to ``point``, for the message.
         """
         differing = False
         for terms in self._readings(point):
@@ -127,50 +106,6 @@ class WholeDensity:
         if found is None:
             return _COMPILED * _magnitude(terms)
         return sum(float(np.sum(bound)) for bound in found[1])
-
-
-def log_density_terms(model: Model) -> list[Variable]:
-    """Return PyMC's log densities of all random variables, and the potentials.
-
-    PyMC rewrites the graph of what it derives densities of, covariances and their factors too. Of
-    plain draws it is given the distributions alone, and the parameters are put in afterwards.
-    """
-    draws: dict[Variable, Variable] = {}
-    parameters: dict[Variable, Variable] = {}
-    for rv in model.basic_RVs:
-        found = _apart(rv, model)
-        if found is None:
-            return model.logp([*model.basic_RVs, *model.potentials], sum=False)
-        draws[rv], hidden = found
-        parameters |= hidden
-    terms = transformed_conditional_logp(
-        list(draws.values()),
-        rvs_to_values={draws[rv]: value for rv, value in model.rvs_to_values.items()},
-        rvs_to_transforms={draws[rv]: how for rv, how in model.rvs_to_transforms.items()},
-    )
-    graphs = model.replace_rvs_by_values([*parameters.values(), *model.potentials])
-    in_values = dict(zip(parameters, graphs, strict=False))
-    return substitute(terms, in_values) + graphs[len(in_values) :]
-
-
-def _apart(rv: Variable, model: Model) -> tuple[Variable, dict[Variable, Variable]] | None:
-    """Return a draw of unnamed parameters, and the graphs of these; None if it is no plain draw."""
-    if not is_random(rv):
-        return None
-    node, basic = rv.owner, set(model.basic_RVs)
-
-    def expand(var: Variable) -> Sequence[Variable]:
-        return () if var in basic or var.owner is None else var.owner.inputs
-
-    given = []
-    for var in node.inputs:
-        drawn = {parent for parent in walk([var], expand) if is_random(parent)}
-        # A mixture's components are draws too, and no values.
-        if not drawn <= basic:
-            return None
-        given.append(var.type() if drawn and isinstance(var, TensorVariable) else var)
-    draw = node.clone_with_new_inputs(given).outputs[node.outputs.index(rv)]
-    return draw, {new: var for new, var in zip(given, node.inputs, strict=True) if new is not var}
 
 
 def _total(terms: list[Array]) -> float:

@@ -5,7 +5,7 @@
 ``affine_ops``     operations that are affine in some of their arguments
 ``complements``    log(1 − F) in forms that keep their digits
 ``constants``      constants in a graph
-``dependence``     random variables that a graph depends on, and their names
+``dependence``     the index of a model: random variables, their parents and names
 ``derive``         PyMC's log density and distribution function as graphs
 ``functions``      graphs as functions of PyMC's point
 ``interpreter``    execution of a graph, one NumPy call for each operation

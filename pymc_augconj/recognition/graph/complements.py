@@ -16,6 +16,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
+from .affine import scalar_name
 from .rewrite import substitute
 
 __all__ = ["with_exact_complements"]
@@ -36,7 +37,7 @@ def with_exact_complements(graph: Variable) -> Variable:
             continue
         seen.add(var)
         stack.extend(var.owner.inputs)
-        if _op_name(var) == "Log1mexp":
+        if scalar_name(var) == "Log1mexp":
             exact = _complement(var.owner.inputs[0])
             if exact is not None:
                 found[var] = exact.astype(var.dtype)
@@ -54,24 +55,24 @@ def _complement(log_cdf: Variable) -> Variable | None:
     if isinstance(op, Alloc | DimShuffle | CheckParameterValue):
         inner = _complement(first)
         return None if inner is None else op(inner, *others)
-    if _op_name(log_cdf) == "Switch":
+    if scalar_name(log_cdf) == "Switch":
         branches = [_complement(branch) for branch in others]
         if all(branch is None for branch in branches):
             return None
         plain = [pt.log1mexp(branch) for branch in others]
         exact = [b if b is not None else p for b, p in zip(branches, plain, strict=True)]
         return pt.switch(first, *exact)
-    rule = _RULES.get(_op_name(log_cdf))
+    rule = _RULES.get(scalar_name(log_cdf))
     return None if rule is None else rule(first)
 
 
 def _of_negative(inner: Variable) -> Variable | None:
     # Logistic: F = exp(−softplus(−z)).
-    return -pt.softplus(-inner.owner.inputs[0]) if _op_name(inner) == "Softplus" else None
+    return -pt.softplus(-inner.owner.inputs[0]) if scalar_name(inner) == "Softplus" else None
 
 
 def _of_log(cdf: Variable) -> Variable | None:
-    name = _op_name(cdf)
+    name = scalar_name(cdf)
     if name == "GammaInc":
         return _log_upper_gamma(*cdf.owner.inputs)
     if name == "GammaIncC":
@@ -98,12 +99,12 @@ _RULES: dict[str, Callable[[Variable], Variable | None]] = {
 
 def _log(graph: Variable) -> Variable:
     """Return log of a product, the exponentials in it taken out."""
-    if _op_name(graph) == "Exp":
+    if scalar_name(graph) == "Exp":
         return graph.owner.inputs[0]
-    if _op_name(graph) == "Neg" and _op_name(graph.owner.inputs[0]) == "Mul":
+    if scalar_name(graph) == "Neg" and scalar_name(graph.owner.inputs[0]) == "Mul":
         first, *others = graph.owner.inputs[0].owner.inputs
         return sum((_log(factor) for factor in others), start=_log(-first))
-    if _op_name(graph) == "Mul":
+    if scalar_name(graph) == "Mul":
         first, *others = graph.owner.inputs
         return sum((_log(factor) for factor in others), start=_log(first))
     # PyTensor keeps a number such as ½ in single precision.
@@ -112,9 +113,9 @@ def _log(graph: Variable) -> Variable:
 
 def _one_minus(x: Variable) -> Variable:
     """Return 1 − x; of x = (t + s)/(2 s), as in Student's t, without the loss of small digits."""
-    if _op_name(x) == "True_div" and _op_name(x.owner.inputs[0]) == "Add":
+    if scalar_name(x) == "True_div" and scalar_name(x.owner.inputs[0]) == "Add":
         numerator, denominator = x.owner.inputs
-        if _op_name(denominator) == "Mul" and len(numerator.owner.inputs) == 2:
+        if scalar_name(denominator) == "Mul" and len(numerator.owner.inputs) == 2:
             t, s = numerator.owner.inputs
             factors = denominator.owner.inputs
             if len(factors) == 2 and s in factors and any(_is_number(f, 2.0) for f in factors):
@@ -130,11 +131,6 @@ def _log_upper_gamma(a: Variable, x: Variable) -> Variable:
         fraction = large + 2.0 * k - 1.0 - a + k * (a - k) / fraction
     tail = a * pt.log(large) - large - pt.gammaln(a) - pt.log(fraction)
     return pt.switch(pt.and_(x > _LARGE, a < x / 3.0), tail, pt.log(pt.gammaincc(a, x)))
-
-
-def _op_name(graph: Variable) -> str:
-    op = None if graph.owner is None else graph.owner.op
-    return type(getattr(op, "scalar_op", op)).__name__
 
 
 def _is_number(graph: Variable, value: float) -> bool:

@@ -1,4 +1,4 @@
-"""The random variables that a graph depends on, and the names and parameters of their nodes.
+"""The random variables of a model: which depend on which, their parameters and their names.
 
 Names are as users of PyMC write them: the class of a random variable often has another one
 (``NegBinomialRV``, ``WeibullBetaRV``), and PyMC writes some distributions as others: an ordered
@@ -7,8 +7,10 @@ logistic regression as a ``Categorical``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -18,8 +20,8 @@ from pymc.distributions.truncated import TruncatedRV
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, explicit_graph_inputs, walk
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs, toposort, walk
 from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
@@ -27,31 +29,99 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.python_mode import without_compilation
 
 from .affine import scalar_name
-from .rewrite import is_random
+from .rewrite import is_random, substitute
 
 __all__ = [
-    "direct_parents",
+    "ModelIndex",
     "distribution_name",
     "distribution_parameters",
     "name_of_op",
-    "parameters_of",
     "static_shape",
 ]
 
-
-def direct_parents(graphs: Sequence[Variable], model: Model) -> set[Variable]:
-    """Return the random variables that ``graphs`` depend on with no other between."""
-    basic = set(model.basic_RVs)
-
-    def expand(var: Variable) -> Sequence[Variable]:
-        return () if var in basic or var.owner is None else var.owner.inputs
-
-    return {var for var in walk(list(graphs), expand) if var in basic}
+_NONE: frozenset[Variable] = frozenset()
 
 
-def parameters_of(rv: Variable) -> list[Variable]:
-    """Return the inputs of a random variable's node, on which its distribution depends."""
-    return list(rv.owner.inputs)
+class ModelIndex:
+    """The random variables of a model and what depends on them, from one walk through its graph.
+
+    Attributes that :class:`pymc.Model` has are those of ``model`` when the index was made.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    parents : mapping
+        The random variables that each one, and each potential, depends on with no other between.
+    users : mapping
+        The operations that each variable of the graph enters.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.free_RVs, self.observed_RVs = tuple(model.free_RVs), tuple(model.observed_RVs)
+        self.basic_RVs = (*self.free_RVs, *self.observed_RVs)
+        self.potentials: tuple[Variable, ...] = tuple(model.potentials)
+        self.rvs_to_values: Mapping[Variable, Any] = MappingProxyType(dict(model.rvs_to_values))
+        self.rvs_to_transforms: Mapping[Variable, Any] = MappingProxyType(
+            dict(model.rvs_to_transforms)
+        )
+        self.values_to_rvs = {value: rv for rv, value in self.rvs_to_values.items()}
+        #: Entries of the point, by name.
+        self.inputs = {(v := self.rvs_to_values[rv]).name: v for rv in self.free_RVs}
+        # By variable of the graph: itself, or the random variables next above it.
+        self._nearest: dict[Variable, frozenset[Variable]] = {}
+        basic = set(self.basic_RVs)
+        parents: dict[Variable, frozenset[Variable]] = {}
+        users: dict[Variable, list[Apply]] = {}
+        for node in toposort([*self.basic_RVs, *self.potentials]):
+            above = _NONE.union(*(self._nearest.get(var, _NONE) for var in node.inputs))
+            for var in dict.fromkeys(node.inputs):
+                users.setdefault(var, []).append(node)
+            for out in node.outputs:
+                self._nearest[out] = frozenset([out]) if out in basic else above
+                if out in basic:
+                    parents[out] = above
+        parents |= {potential: self.parents_of([potential]) for potential in self.potentials}
+        self.parents: Mapping[Variable, frozenset[Variable]] = MappingProxyType(parents)
+        self.users: Mapping[Variable, Sequence[Apply]] = MappingProxyType(users)
+
+    def parents_of(self, graphs: Iterable[Variable]) -> frozenset[Variable]:
+        """Return the random variables that ``graphs`` depend on with no other between."""
+
+        def expand(var: Variable) -> Sequence[Variable]:
+            return () if var in self._nearest or var.owner is None else var.owner.inputs
+
+        return _NONE.union(*(self._nearest.get(var, _NONE) for var in walk(list(graphs), expand)))
+
+    def with_ancestors(self, variables: Iterable[Variable]) -> set[Variable]:
+        """Return random variables and all those that they depend on."""
+        return set(walk(list(variables), lambda var: list(self.parents[var])))
+
+    @cached_property
+    def used(self) -> frozenset[Variable]:
+        """The random variables that another one or a potential depends on."""
+        return _NONE.union(*self.parents.values())
+
+    @cached_property
+    def given_data(self) -> Mapping[Variable, Variable]:
+        """Data in place of observed variables; free ones keep their identity."""
+        free = {rv: rv for rv in self.free_RVs}
+        return MappingProxyType(free | {rv: self.rvs_to_values[rv] for rv in self.observed_RVs})
+
+    def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
+        """Return the graphs with random variables replaced by functions of PyMC's point."""
+        return substitute(graphs, self._in_values)
+
+    @cached_property
+    def _in_values(self) -> dict[Variable, Variable]:
+        found: dict[Variable, Variable] = {}
+        # Observed variables are data; free ones are in the order of their definition.
+        for rv in (*self.observed_RVs, *self.free_RVs):
+            found[rv], transform = self.rvs_to_values[rv], self.rvs_to_transforms.get(rv)
+            if transform is not None:
+                value = transform.backward(found[rv], *substitute(rv.owner.inputs, found))
+                found[rv] = rv.type.filter_variable(value, allow_convert=True)
+        return found
 
 
 def distribution_parameters(rv: Variable) -> list[Variable]:

@@ -1,36 +1,34 @@
-"""PyMC's log density and log distribution function of one random variable, as graphs."""
+"""PyMC's log densities and log distribution functions of random variables, as graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV, support_point
-from pymc.model import Model
+from pymc.logprob.basic import transformed_conditional_logp
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
 
-from .dependence import direct_parents, static_shape
+from .dependence import ModelIndex, static_shape
 from .rewrite import is_random, substitute
 
-__all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
+__all__ = [
+    "all_log_densities",
+    "log_cdf_of",
+    "log_densities_of",
+    "log_density_of",
+    "support_point_of",
+]
 
 
-def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
-    """Return the graph of log p(value), elementwise, or None where PyMC has none.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        Its random variables keep their identity.
-    rv : Variable
-    value : Variable
-        Of the type of ``rv``.
-    """
+def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log p(value), elementwise, or None where PyMC has none."""
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # but one of its observed and missing entries together
     try:
@@ -40,7 +38,7 @@ def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | No
         return None
 
 
-def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+def log_cdf_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
     """Return the graph of log P(Y ≤ value), or None where PyMC has none."""
     try:
         return _derived(pm.logcdf, model, rv, value)
@@ -48,7 +46,7 @@ def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
         return None
 
 
-def support_point_of(model: Model, rv: Variable) -> Variable | None:
+def support_point_of(model: ModelIndex, rv: Variable) -> Variable | None:
     """Return the graph of PyMC's point in the support of ``rv``; None if it has none."""
     try:
         return _derived(lambda apart, _: support_point(apart), model, rv, rv)
@@ -57,15 +55,78 @@ def support_point_of(model: Model, rv: Variable) -> Variable | None:
 
 
 def _derived(
-    derive: Callable[[Variable, Variable], Variable], model: Model, rv: Variable, value: Variable
+    derive: Callable[[Variable, Variable], Variable],
+    model: ModelIndex,
+    rv: Variable,
+    value: Variable,
 ) -> Variable:
     # PyMC derives the density of a variable with an inner one (a censored one) in a copy of the
     # graph, which would have copies of the model's random variables.
-    parents = direct_parents(list(rv.owner.inputs), model)
+    parents = model.parents_of(rv.owner.inputs)
     symbols = {parent: parent.type(name=parent.name) for parent in parents}
     (apart,) = substitute([rv], symbols)
     graph = _without_draws(derive(_in_double(apart), value))
     return substitute([graph], {symbol: parent for parent, symbol in symbols.items()})[0]
+
+
+def log_densities_of(
+    model: ModelIndex, variables: Sequence[Variable], *, jacobian: bool = True
+) -> list[Variable]:
+    """Return the log densities of random variables, elementwise, as functions of PyMC's point.
+
+    PyMC rewrites the graph of what it derives densities of, covariances and their factors too. Of
+    plain draws it is given the distributions alone, and the parameters are put in afterwards.
+    """
+    draws: dict[Variable, Variable] = {}
+    parameters: dict[Variable, Variable] = {}
+    for rv in variables:
+        found = _without_parameters(model, rv)
+        if found is None:
+            # An observed variable that depends on latents is data to a prior that depends on it.
+            parents = frozenset().union(*(model.parents[rv] for rv in variables))
+            nodes = {rv.owner for rv in variables}
+            given = parents.intersection(model.observed_RVs)
+            draws = {rv: rv for rv in model.basic_RVs if rv.owner in nodes or rv in given}
+            parameters, wanted = {}, list(variables)
+            break
+        draws[rv], own = found
+        parameters |= own
+    else:
+        wanted = list(draws.values())
+    if not wanted:
+        return []
+    terms = transformed_conditional_logp(
+        wanted,
+        rvs_to_values={draw: model.rvs_to_values[rv] for rv, draw in draws.items()},
+        rvs_to_transforms={draw: model.rvs_to_transforms.get(rv) for rv, draw in draws.items()},
+        jacobian=jacobian,
+    )
+    graphs = model.in_values(list(parameters.values()))
+    return substitute(terms, dict(zip(parameters, graphs, strict=True)))
+
+
+def all_log_densities(model: ModelIndex) -> list[Variable]:
+    """Return the log densities of all random variables, and the potentials, in PyMC's values."""
+    terms = log_densities_of(model, model.basic_RVs) + model.in_values(model.potentials)
+    return [term.astype("float64") for term in terms]
+
+
+def _without_parameters(
+    model: ModelIndex, rv: Variable
+) -> tuple[Variable, dict[Variable, Variable]] | None:
+    """Return a draw of unnamed parameters, and the graphs of these; None if it is no plain draw."""
+    if not is_random(rv):
+        return None
+    node, basic = rv.owner, set(model.basic_RVs)
+    given = []
+    for var in node.inputs:
+        drawn = [parent for parent in ancestors([var], blockers=basic) if is_random(parent)]
+        # A mixture's components are draws too, and no values.
+        if not basic.issuperset(drawn):
+            return None
+        given.append(var.type() if drawn and isinstance(var, TensorVariable) else var)
+    draw = node.clone_with_new_inputs(given).outputs[node.outputs.index(rv)]
+    return draw, {new: var for new, var in zip(given, node.inputs, strict=True) if new is not var}
 
 
 def _in_double(rv: Variable) -> Variable:

@@ -57,19 +57,10 @@ def _of_densities(mode: Mode) -> Mode:
 class PointFunction:
     """A function of named values, compiled at its first call.
 
-    Parameters
-    ----------
-    outputs : sequence of Variable, or Variable
-        The graph. Its explicit inputs must be among ``inputs`` or shared variables.
-    inputs : mapping from Key to Variable
-        The values the graph may depend on, by their key in the point.
-    mode : optional
-        A PyTensor mode; by default :func:`python_mode`.
-    first_calls : int
-        Number of initial calls that run uncompiled, where that loses no digits. Use 0 if results
-        must not depend on earlier calls.
-    largest_array : int
-        Number of entries from which an array is too large for uncompiled calls.
+    The explicit inputs of the graph ``outputs`` must be among ``inputs``, by their key in the
+    point, or shared variables. The first ``first_calls`` calls run uncompiled where that loses no
+    digits and no array has ``largest_array`` entries; use 0 if results must not depend on earlier
+    calls.
 
     Attributes
     ----------
@@ -255,12 +246,6 @@ class NamedValues:
 
     A step evaluates a likelihood's parameters several times at one point, and a numerical
     normaliser takes half a millisecond.
-
-    Parameters
-    ----------
-    keys : sequence of str
-    function : PointFunction
-        Returns one array for every key.
     """
 
     def __init__(self, keys: Sequence[str], function: PointFunction) -> None:
@@ -294,16 +279,8 @@ UNCONNECTED = {"disconnected_inputs": "ignore", "return_disconnected": "zero"}
 class Gradient:
     """Derivatives of a scalar with respect to entries of the point, compiled at the first call.
 
-    Parameters
-    ----------
-    cost : Variable
-        The scalar's graph.
-    inputs : mapping from Key to Variable
-        Entries of the point. Derivatives are by those of float type that ``cost`` depends on.
-    arguments : mapping from Key to Variable
-        Further inputs, by their keys in the point.
-    mode, first_calls : optional
-        As for :class:`PointFunction`.
+    They are by those ``inputs`` of float type that ``cost`` depends on; ``arguments`` are further
+    inputs.
     """
 
     def __init__(

@@ -47,24 +47,12 @@ class NotInterpretedError(Exception):
 
 
 class Interpreter:
-    """A graph as a function, executed an operation at a time.
+    """A graph as a function, executed an operation at a time; parts of constants are computed once.
 
-    What depends on constants alone is computed at the first call and kept.
-
-    Parameters
-    ----------
-    outputs, inputs : sequence of Variable
-        The graph, and those of its leaves that are arguments: all but constants and shared
-        variables, of which the values are read at every call.
-    draws : bool
-        Whether the graph may have random variables, whose generators are arguments.
-    largest_array : int
-        Entries of the largest array.
-
-    Raises
-    ------
-    NotInterpretedError
-        If it has an operation that is not one of NumPy's: a random variable, a loop.
+    ``inputs`` are all leaves but constants and shared variables; with ``draws`` the graph may have
+    random variables, whose generators are inputs. A NotInterpretedError says that it has an
+    operation that is not one of NumPy's (a loop), or an array of more than ``largest_array``
+    entries.
     """
 
     def __init__(
@@ -111,39 +99,22 @@ class Interpreter:
         return not any(map(_may_be_unstable, self._moving_nodes))
 
     def __call__(self, *arguments: Any) -> list[np.ndarray]:
-        """Return the outputs, which are the caller's to write to.
-
-        Raises
-        ------
-        NotInterpretedError
-            If an operation fails, or an array is too large, or an entry is not finite.
-        """
+        """Return the outputs, the caller's own; NotInterpretedError if an entry is not finite."""
         found = self.as_written(*arguments)
         if not all(np.isfinite(value).all() for value in found):
             raise NotInterpretedError("not finite")
         return found
 
     def as_written(self, *arguments: Any) -> list[np.ndarray]:
-        """Return the outputs, finite or not.
-
-        Raises
-        ------
-        NotInterpretedError
-            If an operation fails, or an array is too large.
-        """
+        """Return the outputs, finite or not; NotInterpretedError if an operation fails."""
         with _failures_as_not_interpreted():
             return self._evaluate(arguments)
 
     def with_rounding(self, *arguments: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the outputs, finite or not, and a bound on the rounding error of each entry.
 
-        What PyTensor computes in single precision, as it does with small integers, counts with its
-        difference from double precision. For the bounds see :class:`.Rounding`.
-
-        Raises
-        ------
-        NotInterpretedError
-            If an operation fails, or an array is too large.
+        Numbers that PyTensor computes in single precision, as it does with small integers, count
+        with their difference from double precision. For the bounds see :class:`.Rounding`.
         """
         if self._rounding is None:
             nodes = [*self._constant_nodes, *self._moving_nodes]

@@ -49,19 +49,11 @@ class Rounding:
     bounds of sums and products of matrices follow from magnitudes. So where p is next to one they
     tell how many digits log(1 − p) has left. Any other operation (a Cholesky factor) has the
     largest difference of a few evaluations of the graph in which every result is moved by a few
-    units in the last place (Parker's Monte Carlo arithmetic, 1997).
+    units in the last place (Parker's Monte Carlo arithmetic, 1997). A number of single precision,
+    the √2 of a normal distribution function say, is moved by a unit in the last place of that,
+    twice what rounding can do: another graph of the same density may have it in double precision.
 
-    A number that PyTensor has in single precision, the √2 of a normal distribution function say,
-    is moved by a unit in the last place of that, which is twice what rounding can do: another graph
-    of the same density may have it in double precision.
-
-    Parameters
-    ----------
-    nodes : sequence of Apply
-        The graph's operations, in the order of their execution.
-    finished : sequence of list of Variable
-        What no operation after each of these needs.
-    outputs : sequence of Variable
+    ``finished`` has the variables that no operation after each of ``nodes`` needs.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,71 +12,73 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pymc.pytensorf import compile as pm_compile
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.point import Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.typing import Array
 
+from .dependence import ModelIndex
 from .functions import Gradient, Inputs, PointFunction
 from .interpreter import Interpreter, NotInterpretedError, interpret
 
-__all__ = ["ValueSpace"]
+__all__ = ["Pullback", "ValueSpace"]
 
 # Standard deviations, on the unconstrained scale, of the points at which structure is examined.
 _SPREAD = 0.3
 _WIDE_SPREAD = 3.0
 
+_WEIGHTS = Argument("weights")
 
-@dataclass(eq=False)
+
 class ValueSpace:
-    """The entries of the point that are hyperparameters, and functions of them.
+    """Functions of the entries of the point that are hyperparameters.
 
     Attributes
     ----------
-    model : pymc.Model
+    model : ModelIndex
     hyperparameters : sequence of Variable
         Their random variables.
-    mode : optional
-        A PyTensor mode for the functions; by default they run without compilation.
-    first_calls : int
-        Number of initial calls of each function that run uncompiled, see :class:`.PointFunction`.
     inputs : dict
-        The hyperparameters' value variables, by their key in the point.
+        Their value variables, by the key in the point.
     """
 
-    model: Model
-    hyperparameters: Sequence[Variable]
-    mode: Any = None
-    first_calls: int = 0
-    inputs: dict[str, Variable] = field(init=False)
-
-    def __post_init__(self) -> None:
-        values = [self.model.rvs_to_values[rv] for rv in self.hyperparameters]
-        self.inputs = {value.name: value for value in values}
-        self._random = set(self.model.rvs_to_values)
-
-    def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
-        """Return the graphs with random variables replaced by their value variables."""
-        if self._random.isdisjoint(ancestors(graphs)):
-            return list(graphs)  # which PyMC would copy
-        return self.model.replace_rvs_by_values(list(graphs))
+    def __init__(
+        self,
+        model: ModelIndex,
+        hyperparameters: Sequence[Variable],
+        mode: Any = None,
+        first_calls: int = 0,
+    ) -> None:
+        self.model, self.hyperparameters = model, hyperparameters
+        self.mode, self._first_calls = mode, first_calls
+        values = [model.rvs_to_values[rv] for rv in hyperparameters]
+        self.inputs: dict[str, Variable] = {value.name: value for value in values}
 
     def function(
         self, graphs: Variable | Sequence[Variable], arguments: Inputs | None = None
     ) -> PointFunction:
-        """Return graphs of value variables and further ``arguments`` as a function."""
+        """Return graphs of the model's variables and further ``arguments`` as a function."""
+        single = isinstance(graphs, Variable)
+        found = self.model.in_values([graphs] if single else list(graphs))
         inputs: Inputs = {**self.inputs, **(arguments or {})}
-        return PointFunction(graphs, inputs, self.mode, self.first_calls)
+        outputs = found[0] if single else found
+        return PointFunction(outputs, inputs, self.mode, self._first_calls)
 
     def gradient(self, cost: Variable, arguments: Inputs | None = None) -> Gradient:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
-        return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
+        (cost,) = self.model.in_values([cost])
+        return Gradient(cost, self.inputs, arguments, self.mode, self._first_calls)
+
+    def pullback(self, graph: Variable, arguments: Inputs | None = None) -> Pullback:
+        """Return the derivatives of ⟨weights, graph⟩ as a function of the weights as well."""
+        return Pullback(self, graph, arguments or {})
 
     def points(self, spread: float = _SPREAD) -> list[dict[str, np.ndarray]]:
         """Return PyMC's initial point, and two more around it."""
-        initial = _initial_point(self.model)
+        initial = _initial_point(self.model.model)
         rng = np.random.default_rng(0)
         return [initial, *(self._around(initial, spread, rng) for _ in range(2))]
 
@@ -121,6 +123,22 @@ class ValueSpace:
                 step = spread * rng.standard_normal(initial[name].shape)
                 moved[name] = np.asarray(initial[name] + step)
         return moved
+
+
+class Pullback:
+    """``(point, weights) -> {name: derivative}`` of ⟨weights, graph⟩, derived at the first call."""
+
+    def __init__(self, space: ValueSpace, graph: Variable, arguments: Inputs) -> None:
+        self._space, self._graph, self._arguments = space, graph, arguments
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        weights = self._graph.type.clone(name=None)("weights")
+        cost = (weights * self._graph).sum()
+        return self._space.gradient(cost, {**self._arguments, _WEIGHTS: weights})
+
+    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
+        return self._gradient({**point, _WEIGHTS: weights})
 
 
 class _PriorDraw:

@@ -18,7 +18,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from .interpreter import NotInterpretedError, interpret
 
-__all__ = ["in_real_numbers", "overflows"]
+__all__ = ["in_real_numbers", "is_constant", "overflows"]
 
 _ARITHMETIC = (Add, Mul, Neg, Pow, Sqr, Sub)
 
@@ -48,7 +48,7 @@ def _right(var: Variable) -> Variable:
 
     Both are computed only where there is arithmetic of constants, which is seldom.
     """
-    if not _is_arithmetic(var) or not _is_constant(var):
+    if not _is_arithmetic(var) or not is_constant(var):
         return var
     with suppress(NotInterpretedError):
         (right,) = interpret([_in_real_numbers(var)])
@@ -70,7 +70,8 @@ def _is_arithmetic(var: Variable) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _ARITHMETIC)
 
 
-def _is_constant(var: Variable) -> bool:
+def is_constant(var: Variable) -> bool:
+    """Return whether a graph is one of constants alone."""
     return all(isinstance(leaf, Constant) for leaf in ancestors([var]) if leaf.owner is None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
@@ -12,13 +11,12 @@ from pytensor.graph.basic import Constant, Variable
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
 from .innovations import GaussianVariable, in_innovations
-from .precision import read_precision
+from .precision import PrecisionEntries, PrecisionPullback
 
 __all__ = ["read_block"]
 
@@ -38,10 +36,10 @@ def read_block(
         # It does not depend on the other latents, though its graph may.
         (graph,) = in_innovations(space.model, [latent.log_peak], others, of_values=True)
         zeros = {o.value_input: pt.zeros(o.value_input.type.shape) for o in others}
-        log_peak = space.function(*space.in_values(substitute([graph], zeros)))
+        log_peak = space.function(*substitute([graph], zeros))
     if latent.mean is not None:
         graph = latent.mean.ravel().astype("float64")
-        (graph,) = space.in_values(in_innovations(space.model, [graph], others, of_values=True))
+        (graph,) = in_innovations(space.model, [graph], others, of_values=True)
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
     graph, entries = latent.precision, latent.entries
     scale, pullback = _scale(latent, space)
@@ -69,9 +67,10 @@ def read_block(
 def _scale(latent: GaussianVariable, space: ValueSpace) -> Scale:
     """Return the scale as a function of the point, and its pullback."""
     if latent.precision is not None:
-        return read_precision(latent.precision, space, latent.name)
-    (scale,) = space.in_values([latent.scale.astype("float64")])
-    return space.function(scale), _ScalePullback(scale, space)
+        graph = latent.precision
+        return PrecisionEntries(graph, space, latent.name), PrecisionPullback(graph, space)
+    scale = latent.scale.astype("float64")
+    return space.function(scale), space.pullback(scale)
 
 
 class _EntryTransform:
@@ -109,8 +108,7 @@ class _EntryTransform:
 def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:
     if latent.log_factor is None or isinstance(latent.log_factor, Constant):
         return None
-    (graph,) = space.in_values([latent.log_factor])
-    return _LogFactor(graph, space)
+    return _LogFactor(latent.log_factor, space)
 
 
 class _LogFactor:
@@ -121,18 +119,3 @@ class _LogFactor:
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
         return float(self._value(point)), self._gradient(point)
-
-
-class _ScalePullback:
-    """``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩."""
-
-    def __init__(self, scale: Variable, space: ValueSpace) -> None:
-        self._scale, self._space = scale, space
-
-    @cached_property
-    def _gradient(self) -> Gradient:
-        direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
-        return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
-
-    def __call__(self, point: Point, direction: Array) -> dict[str, Array]:
-        return self._gradient({**point, _DIRECTION: direction})

@@ -10,11 +10,10 @@ from collections.abc import Collection
 
 import pytensor.tensor as pt
 from pymc.distributions.transforms import Interval
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.latents.diagonal import FLAT_STD
-from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.dependence import ModelIndex
 
 from .innovations import GaussianVariable
 from .normal import independent_latent
@@ -22,22 +21,15 @@ from .normal import independent_latent
 __all__ = ["find_flat_stand_ins"]
 
 
-def find_flat_stand_ins(model: Model, without: Collection[Variable]) -> list[GaussianVariable]:
-    """Return flat latents for real variables of univariate distributions, the longest first.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    without : collection of Variable
-        Random variables that are none.
-    """
+def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[GaussianVariable]:
+    """Return flat latents for real variables of univariate distributions, the longest first."""
     found = []
     for rv in model.free_RVs:
         transform, op = model.rvs_to_transforms[rv], rv.owner.op
         if rv in without or not rv.dtype.startswith("float") or getattr(op, "ndim_supp", True):
             continue
         bounded = isinstance(transform, Interval)
-        if bounded and direct_parents([transform.forward(rv.type(), *rv.owner.inputs)], model):
+        if bounded and model.parents_of([transform.forward(rv.type(), *rv.owner.inputs)]):
             continue  # the bounds would move
         if transform is None or bounded:
             found.append(

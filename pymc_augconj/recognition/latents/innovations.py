@@ -7,24 +7,24 @@ value is mean + u, or linear in u, and the mean may contain other latents.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.block import GaussianStructure
 from pymc_augconj.linalg.state_space import MarkovInputs
+from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
 from pymc_augconj.typing import Index
 
 from .precision import PrecisionGraph
 
-__all__ = ["GaussianVariable", "flat_inputs", "in_innovations", "variable_in_innovations"]
+__all__ = ["GaussianVariable", "in_innovations", "in_variables", "variable_in_innovations"]
 
 
 @dataclass(eq=False)
@@ -35,70 +35,79 @@ class GaussianVariable(GaussianStructure):
     ----------
     rv, value : Variable
         PyMC's random variable and its value variable.
-    name, form : str
+    name, form, kind, shape, size, copies, whitened, inputs, is_flat
         As in :class:`~pymc_augconj.block.LatentBlock`.
-    replaced : Variable
-        What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
-    shape : tuple of int
-        Shape of its entry in the point.
-    size, copies, whitened, kind
-        As in :class:`~pymc_augconj.block.LatentBlock`.
-    mean : Variable or None
-        Graph of the prior mean, of shape ``shape``; None for a whitened variable.
     scale : Variable
         Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
-    input : TensorVariable
-        The flat innovation u.
-    value_input : TensorVariable
-        What other variables' means see: the flat value, or u for a whitened variable.
+    mean : Variable or None
+        Graph of the prior mean, of shape ``shape``; None for zero or a whitened variable.
+    of_vectors : bool
+        Whether the values are independent vectors along the last axis, with one covariance.
+    product : Variable, optional
+        The product chol(K) v that a whitened variable enters.
     precision : PrecisionGraph, optional
         Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
     transform : Transform, optional
-        Where the point holds a linear transform of the variable, of shape ``shape``: its inverse
-        gives the variable.
+        Linear transform of the variable that the point holds, of shape ``shape``.
+    entry_transform : Transform, optional
+        Transform of its values, one by one, that is not linear.
     entries : ndarray of int, shape (2, E), optional
         Rows and columns of the entries of a precision matrix that is given by ``scale``.
-    inputs : MarkovInputs, optional
-        As in :class:`~pymc_augconj.block.LatentBlock`.
     factor : Variable, optional
         Graph of a number that multiplies the innovation in what is replaced.
     log_factor : Variable, optional
-        Graph of what PyMC's log density of the value has beside the normal log density, where
-        that is not zero.
+        Graph of PyMC's log density of the value less the normal one, where that is not zero.
     log_peak : Variable, optional
         Graph of the normal log density at its mean, as PyMC's own density has it.
-    is_flat : bool
-        As in :class:`~pymc_augconj.block.LatentBlock`.
     has_prior : bool
         Whether its prior is a density of its own beside the normal or flat one.
-    entry_transform : Transform, optional
-        Where the point holds a transform of its values, one by one, that is not linear.
+    input : TensorVariable
+        The flat innovation u.
+    value_input : TensorVariable
+        Argument of other variables' means: the flat value, or u for a whitened variable.
     """
 
     rv: Variable
     value: Variable
     name: str
     form: str
-    replaced: Variable
-    shape: tuple[int, ...]
-    size: int
-    copies: int
-    whitened: bool
     kind: str
-    mean: Variable | None
+    shape: tuple[int, ...]
     scale: Variable
-    input: TensorVariable
-    value_input: TensorVariable
+    mean: Variable | None = None
+    of_vectors: bool = False
+    product: Variable | None = None
     precision: PrecisionGraph | None = None
     transform: Transform | None = None
-    log_factor: Variable | None = None
-    log_peak: Variable | None = None
+    entry_transform: Transform | None = None
     entries: Index | None = None
     inputs: MarkovInputs | None = None
     factor: Variable | None = None
+    log_factor: Variable | None = None
+    log_peak: Variable | None = None
     is_flat: bool = False
     has_prior: bool = False
-    entry_transform: Transform | None = None
+    size: int = field(init=False)
+    copies: int = field(init=False)
+    input: TensorVariable = field(init=False)
+    value_input: TensorVariable = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = int(np.prod(self.shape))
+        self.copies = int(np.prod(self.shape[:-1])) if self.of_vectors else 1
+        self.size = self.shape[-1] if self.of_vectors else n
+        self.input = pt.tensor(f"u[{self.name}]", dtype="float64", shape=(n,))
+        self.value_input = pt.tensor(f"value[{self.name}]", dtype="float64", shape=(n,))
+
+    @property
+    def whitened(self) -> bool:
+        """Whether the variable is v of chol(K) v."""
+        return self.product is not None
+
+    @property
+    def replaced(self) -> Variable:
+        """The variable of the graph that the innovation replaces."""
+        return self.rv if self.product is None else self.product
 
     def shaped(self, flat: TensorVariable) -> Variable:
         """Return ``flat`` in the shape and type of the variable that it replaces."""
@@ -128,17 +137,8 @@ class GaussianVariable(GaussianStructure):
         return shaped if self.mean is None else self.mean + shaped
 
 
-def flat_inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
-    """Return symbols for the innovation and for the value of a variable, both flat."""
-    flat = (int(np.prod(shape)),)
-    return (
-        pt.tensor(f"u[{name}]", dtype="float64", shape=flat),
-        pt.tensor(f"value[{name}]", dtype="float64", shape=flat),
-    )
-
-
 def in_innovations(
-    model: Model,
+    model: ModelIndex,
     graphs: Sequence[Variable],
     latents: Sequence[GaussianVariable],
     *,
@@ -151,10 +151,7 @@ def in_innovations(
     depend on themselves. Guards against rounding are dropped.
     """
     graphs = without_guards(graphs)
-    # Free variables keep their identity, though their priors may depend on data.
-    fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
-    fixed |= {latent.replaced: latent.replaced for latent in latents}
-    fixed |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    fixed = {**model.given_data, **{latent.replaced: latent.replaced for latent in latents}}
     if of_values:
         values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
         return substitute(graphs, fixed | values)
@@ -172,10 +169,22 @@ def in_innovations(
 
 
 def variable_in_innovations(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> Variable:
     """Return an observed random variable whose distribution is in terms of the innovations."""
     inputs = in_innovations(model, rv.owner.inputs, latents)
     if all(new is old for new, old in zip(inputs, rv.owner.inputs, strict=True)):
         return rv
     return rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]
+
+
+def in_variables(graphs: Sequence[Variable], latents: Sequence[GaussianVariable]) -> list[Variable]:
+    """Return the graphs with every innovation replaced by value − mean, or by chol(K) v."""
+    replacements = {}
+    for latent in latents:
+        flat = latent.flat()
+        if latent.mean is not None:
+            flat -= latent.mean.ravel()
+        flat = pt.specify_shape(flat.astype("float64"), latent.input.type.shape)
+        replacements[latent.input] = flat
+    return substitute(graphs, replacements)

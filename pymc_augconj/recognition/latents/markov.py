@@ -39,6 +39,7 @@ from pymc_augconj.linalg.state_space import (
 from pymc_augconj.recognition.graph.constants import constant_number
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
 from pymc_augconj.recognition.graph.rewrite import is_random
+from pymc_augconj.recognition.graph.whole_numbers import is_constant
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -60,12 +61,8 @@ _TOLERANCE, _AT_ZERO = 1e-9, 4e-6
 class MarkovRoot(Op):
     """The product S w, in place of ``cholesky(K) @ w``, for the S of :class:`.MarkovPrior`.
 
-    Its inputs are those of the process, (n, 1), the variances, rates and noise, and w, (n, k).
-
-    Parameters
-    ----------
-    orders : tuple of int
-        Dimensions of the states.
+    Its inputs are those of the process, (n, 1), the variances, rates and noise, and w, (n, k);
+    ``orders`` are the dimensions of the states.
     """
 
     __props__ = ("orders",)
@@ -240,7 +237,7 @@ def _value(graphs: Any, given: dict[Variable, Variable]) -> list[Array] | None:
     graphs = graphs if isinstance(graphs, list) else [graphs]
     try:
         graphs = clone_replace(graphs, given, rebuild_strict=False)
-        if all(isinstance(v, Constant) for v in ancestors(graphs) if v.owner is None):
+        if all(map(is_constant, graphs)):
             return interpret(graphs)
     except Exception:
         # Types differ where a graph has the number of inputs.

@@ -15,7 +15,6 @@ Their innovations u ~ N(0, K(θ)), see :mod:`.innovations`, are in:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -23,10 +22,8 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.lib.array_utils import normalize_axis_tuple
 from pymc.distributions.transforms import ZeroSumTransform
-from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Mul, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -35,9 +32,9 @@ from pytensor.tensor.math import Dot
 
 from pymc_augconj.latents.diagonal import FLAT_STD
 from pymc_augconj.recognition.graph.constants import folded
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 
-from .innovations import GaussianVariable, flat_inputs
+from .innovations import GaussianVariable
 from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
@@ -47,18 +44,11 @@ __all__ = ["find_gaussian_variables", "independent_latent"]
 
 
 def find_gaussian_variables(
-    model: Model, roots: list[Variable], *, transformed: bool = False
+    model: ModelIndex, *, transformed: bool = False
 ) -> list[GaussianVariable]:
     """Return the free variables of the module's distributions.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    roots : list of Variable
-        The graphs in which the latents act (parameters of observed variables, potentials and
-        other random variables).
-    transformed : bool
-        Whether variables with a transform are read as if they had none.
+    With ``transformed`` variables with a transform are read as if they had none.
     """
     found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
@@ -69,7 +59,7 @@ def find_gaussian_variables(
         if transform is not None and not transformed:
             continue
         if op_name == "NormalRV":
-            found.append(_from_normal(model, rv, roots))
+            found.append(_from_normal(model, rv))
         elif op_name == "FlatRV":
             found.append(
                 independent_latent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True)
@@ -81,18 +71,17 @@ def find_gaussian_variables(
     return [variable for variable in found if variable is not None]
 
 
-def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianVariable:
+def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     if _is_constant(mu, 0.0) and _is_constant(sigma, 1.0):
-        users = _users(roots)
-        whitened = _from_whitened(model, rv, users) or _from_cumulative(model, rv, users)
+        whitened = _from_whitened(model, rv) or _from_cumulative(model, rv)
         if whitened is not None:
             return whitened
     return independent_latent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
 
 
 def independent_latent(
-    model: Model,
+    model: ModelIndex,
     rv: Variable,
     form: str,
     mu: Variable | None,
@@ -101,53 +90,40 @@ def independent_latent(
 ) -> GaussianVariable:
     """Return a variable of independent normal entries; ``more`` are further attributes."""
     shape = static_shape(rv)
-    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
-        rv=rv,
-        value=model.rvs_to_values[rv],
+        rv,
+        model.rvs_to_values[rv],
         name=rv.name,
         form=form,
-        replaced=rv,
-        shape=shape,
-        size=int(np.prod(shape)),
-        copies=1,
-        whitened=False,
         kind="diagonal",
-        mean=None if mu is None else pt.broadcast_to(mu, shape),
+        shape=shape,
         scale=pt.broadcast_to(sigma, shape).ravel(),
-        input=u,
-        value_input=value_input,
+        mean=None if mu is None else pt.broadcast_to(mu, shape),
         **more,
     )
 
 
-def _from_zero_sum(model: Model, rv: Variable, transform: ZeroSumTransform) -> GaussianVariable:
+def _from_zero_sum(
+    model: ModelIndex, rv: Variable, transform: ZeroSumTransform
+) -> GaussianVariable:
     value = model.rvs_to_values[rv]
     (sigma, _) = rv.owner.op.dist_params(rv.owner)
     full = static_shape(rv)
     axes = normalize_axis_tuple(transform.zerosum_axes, len(full))
     shape = tuple(n - (axis in axes) for axis, n in enumerate(full))
-    u, value_input = flat_inputs(value.name, shape)
     return GaussianVariable(
-        rv=rv,
-        value=value,
+        rv,
+        value,
         name=value.name,
         form="zero-sum normal",
-        replaced=rv,
-        shape=shape,
-        size=int(np.prod(shape)),
-        copies=1,
-        whitened=False,
         kind="diagonal",
-        mean=None,
+        shape=shape,
         scale=pt.broadcast_to(sigma, shape).ravel(),
-        input=u,
-        value_input=value_input,
         transform=transform,
     )
 
 
-def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | None:
+def _from_multivariate_normal(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
         # PyMC gives the mean the shape of a column of K, whose values it does not use.
@@ -155,7 +131,7 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
     return _multivariate(model, rv, mu, cov)
 
 
-def _from_kronecker_normal(model: Model, rv: Variable) -> GaussianVariable | None:
+def _from_kronecker_normal(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     # PyMC's density has eigenvectors, whose derivatives are lost where eigenvalues are equal.
     mu, sigma, *covs = rv.owner.op.dist_params(rv.owner)
     if sigma.ndim != 0 or any(cov.ndim != 2 for cov in covs):
@@ -165,7 +141,7 @@ def _from_kronecker_normal(model: Model, rv: Variable) -> GaussianVariable | Non
 
 
 def _multivariate(
-    model: Model, rv: Variable, mu: Variable, cov: Variable
+    model: ModelIndex, rv: Variable, mu: Variable, cov: Variable
 ) -> GaussianVariable | None:
     if not all(cov.type.broadcastable[:-2]):
         # A variable with several covariance matrices is recognised by its density.
@@ -175,22 +151,16 @@ def _multivariate(
     if scale.ndim > 2:
         scale = scale.squeeze(tuple(range(scale.ndim - 2)))
     shape = static_shape(rv)
-    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
-        rv=rv,
-        value=model.rvs_to_values[rv],
+        rv,
+        model.rvs_to_values[rv],
         name=rv.name,
         form="multivariate normal",
-        replaced=rv,
-        shape=shape,
-        size=shape[-1],
-        copies=int(np.prod(shape[:-1])),
-        whitened=False,
         kind="dense" if factor is None else "factor",
-        mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
+        shape=shape,
         scale=scale,
-        input=u,
-        value_input=value_input,
+        mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
+        of_vectors=True,
     )
 
 
@@ -224,18 +194,7 @@ def _cholesky_factor(cov: Variable) -> Variable | None:
     return factor
 
 
-def _users(roots: list[Variable]) -> dict[Variable, list[Apply]]:
-    """Return the nodes that each variable enters."""
-    users: dict[Variable, list[Apply]] = {}
-    for node in {var.owner for var in ancestors(roots) if var.owner is not None}:
-        for parent in set(node.inputs):
-            users.setdefault(parent, []).append(node)
-    return users
-
-
-def _from_cumulative(
-    model: Model, rv: Variable, users: Mapping[Variable, list[Apply]]
-) -> GaussianVariable | None:
+def _from_cumulative(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     """Return the variable as the steps of a random walk, if all its uses are that walk.
 
     cumsum(v) = chol(K) v for the covariance K of a walk with unit steps from N(0, 1), whose
@@ -244,12 +203,12 @@ def _from_cumulative(
     shape = static_shape(rv)
     if len(shape) != 1 or shape[0] < 2:
         return None
-    steps, factor, nodes = rv, None, users.get(rv, [])
+    steps, factor, nodes = rv, None, model.users.get(rv, ())
     if len(nodes) == 1 and isinstance(getattr(nodes[0].op, "scalar_op", None), Mul):
         others = [var for var in nodes[0].inputs if var is not rv]
         if len(others) == 1 and all(others[0].type.broadcastable):
             steps, factor = nodes[0].outputs[0], others[0]
-            nodes = users.get(steps, [])
+            nodes = model.users.get(steps, ())
     if len(nodes) != 1 or not isinstance(nodes[0].op, CumOp) or nodes[0].op.mode != "add":
         return None
     size = shape[0]
@@ -257,30 +216,21 @@ def _from_cumulative(
     rows = np.concatenate([values, values[1:], values[:-1]])
     cols = np.concatenate([values, values[:-1], values[1:]])
     diagonal = np.where(values < size - 1, 2.0, 1.0)
-    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
-        rv=rv,
-        value=model.rvs_to_values[rv],
+        rv,
+        model.rvs_to_values[rv],
         name=rv.name,
         form="steps of a random walk",
-        replaced=nodes[0].outputs[0],
-        shape=shape,
-        size=size,
-        copies=1,
-        whitened=True,
         kind="precision",
-        mean=None,
+        shape=shape,
         scale=pt.constant(np.concatenate([diagonal, np.full(2 * size - 2, -1.0)])),
-        input=u,
-        value_input=value_input,
+        product=nodes[0].outputs[0],
         entries=np.stack([rows, cols]),
         factor=factor,
     )
 
 
-def _from_whitened(
-    model: Model, rv: Variable, users: Mapping[Variable, list[Apply]]
-) -> GaussianVariable | None:
+def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     """Return the variable as the v of f = m + chol(K) v, if all its uses are that one product."""
     if rv.ndim not in (1, 2):
         return None
@@ -290,7 +240,7 @@ def _from_whitened(
     frontier = [rv]
     while frontier:
         variable = frontier.pop()
-        for node in users.get(variable, ()):
+        for node in model.users.get(variable, ()):
             if _is_whitened_product(node, variable) and axes[variable] in _COLUMNS:
                 products.add(node)
                 continue
@@ -304,26 +254,16 @@ def _from_whitened(
         return None
     node = products.pop()
     is_markov = isinstance(node.op, MarkovRoot)
-    scale = node.inputs[1] if is_markov else node.inputs[0].owner.inputs[0]
-    shape = static_shape(rv)
-    product = node.outputs[0]
-    label = rv.name.removesuffix("_rotated_")
-    u, value_input = flat_inputs(label, shape)
     return GaussianVariable(
-        rv=rv,
-        value=model.rvs_to_values[rv],
-        name=label,
+        rv,
+        model.rvs_to_values[rv],
+        name=rv.name.removesuffix("_rotated_"),
         form="GP (whitened), in linear time" if is_markov else "GP (whitened)",
-        replaced=product,
-        shape=shape,
-        size=shape[-1],
-        copies=int(np.prod(shape[:-1])),
-        whitened=True,
         kind="markov" if is_markov else "dense",
-        mean=None,
-        scale=scale,
-        input=u,
-        value_input=value_input,
+        shape=static_shape(rv),
+        scale=node.inputs[1] if is_markov else node.inputs[0].owner.inputs[0],
+        of_vectors=True,
+        product=node.outputs[0],
         inputs=inputs_of(node) if is_markov else None,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -22,18 +22,22 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.latents.intrinsic import IntrinsicPrior
 from pymc_augconj.latents.precision import PrecisionPrior
-from pymc_augconj.point import Argument, Point, PointMap
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["CommonValues", "PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
+__all__ = [
+    "CommonValues",
+    "PrecisionEntries",
+    "PrecisionGraph",
+    "PrecisionPullback",
+    "find_entries",
+    "precision_graph",
+]
 
 Entries = tuple[Index, Index, tuple[int, int] | None]
 Multiply = Callable[[Array], Array]
-
-_WEIGHTS = Argument("weights")
 
 # Bandwidths that are tried before every column is computed.
 _BANDS = (1, 2, 4, 8, 16, 32)
@@ -51,16 +55,11 @@ _TOLERANCE = 1e-10
 _LARGEST_ERROR = 1e-7
 
 
-@dataclass(frozen=True, eq=False)
-class CommonValues:
+class CommonValues(NamedTuple):
     """Entries that are few numbers, each at many places.
 
-    Attributes
-    ----------
-    values : Variable
-        Graph of the numbers.
-    which : ndarray of int, shape (E,) or (E + W,)
-        Which of them each entry is; and the precision of each walk's first value.
+    ``values`` is the graph of the numbers; ``which``, (E,) or (E + W,), says which of them each
+    entry is, and the precision of each walk's first value.
     """
 
     values: Variable
@@ -139,8 +138,15 @@ class PrecisionGraph:
         """Return the matrix of these entries; entries are sorted by row."""
         return csr_array((values, self.cols, self._starts), shape=(self.size, self.size))
 
-    def of_products(self, products: Array) -> Array | None:
+    @property
+    def source(self) -> Variable:
+        """Graph of the numbers that the entries are computed from."""
+        return self.products if self.formula is None else self.formula.values
+
+    def of_source(self, products: Array) -> Array | None:
         """Return the entries, or None where Q has others than these."""
+        if self.formula is not None:
+            return products[self.formula.which]
         entries = products.ravel()[self._places]
         common = np.empty(0)
         if self.common is not None:
@@ -154,8 +160,11 @@ class PrecisionGraph:
             return None
         return np.append(entries, common)
 
-    def weights_of_products(self, weights: Array) -> Array:
-        """Return the derivative by the products, given that by the entries."""
+    def pull_source(self, weights: Array) -> Array:
+        """Return the derivative by the source, given that by the entries."""
+        if self.formula is not None:
+            which = self.formula.which
+            return np.bincount(which[: weights.size], weights, minlength=int(which.max()) + 1)
         n_colours = int(self.colours.max(initial=-1)) + 1
         found = np.zeros((n_colours + (1 if self.common is None else 2), self.size))
         found[self.colours[self.cols], self.rows] = weights[: self.rows.size]
@@ -182,24 +191,11 @@ def precision_graph(
 
 
 def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool = True) -> Entries:
-    """Return where a symmetric matrix has entries that are not always zero.
+    """Return rows and columns where a symmetric matrix is not always zero, sorted by rows.
 
-    Parameters
-    ----------
-    multiply : sequence of callable
-        At each of several θ: ``V -> V Q``, for vectors in rows.
-    size : int
-        Of the matrix.
-    constrained : bool
-        Whether to look for a constraint on the sum.
-
-    Returns
-    -------
-    rows, cols : ndarray of int
-        Sorted by rows.
-    common : tuple of int, or None
-        A place where the matrix has nothing but an entry c² that all others have, too, and that
-        is not counted: a constraint on the sum.
+    ``multiply`` has the product ``V -> V Q`` at each of several θ. With ``constrained`` the third
+    result is a place where the matrix has nothing but an entry c² that all others have, too, and
+    that is not counted (a constraint on the sum); or None.
     """
     common = _common_entry(multiply, size) if constrained else None
     if common is not None:
@@ -298,66 +294,17 @@ def _colour(rows: Index, cols: Index, size: int) -> Index:
     return colours
 
 
-def read_precision(
-    graph: PrecisionGraph, space: ValueSpace, name: str
-) -> tuple[PointMap[Array], Callable[[Point, Array], dict[str, Array]]]:
-    """Return the entries of Q as a function of the point, and their pullback.
+class PrecisionEntries:
+    """The entries of the precision of the latent ``name`` as a function of the point."""
 
-    Parameters
-    ----------
-    graph : PrecisionGraph
-    space : ValueSpace
-    name : str
-        The latent variable, for error messages.
-    """
-    if graph.formula is not None:
-        (values,) = space.in_values([graph.formula.values])
-        return _FromValues(graph.formula, space.function(values)), _PullbackOfValues(
-            graph.formula, values, space
-        )
-    (products,) = space.in_values([graph.products])
-    return _Entries(graph, space.function(products), name), _Pullback(graph, products, space)
-
-
-class _FromValues:
-    """The entries of Q as a function of the point, by a formula."""
-
-    def __init__(self, formula: CommonValues, values: PointFunction) -> None:
-        self._which, self._values = formula.which, values
-        self.names, self.shared, self.graph = values.names, values.shared, values.graph
-        self.compile = values.compile
+    def __init__(self, graph: PrecisionGraph, space: ValueSpace, name: str) -> None:
+        self.precision, self._name = graph, name
+        self._source = source = space.function(graph.source)
+        self.names, self.shared, self.graph = source.names, source.shared, source.graph
+        self.compile = source.compile
 
     def __call__(self, point: Point) -> Array:
-        return np.asarray(self._values(point), dtype=float)[self._which]
-
-
-class _PullbackOfValues:
-    """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
-
-    def __init__(self, formula: CommonValues, values: Variable, space: ValueSpace) -> None:
-        self._which, self._values, self._space = formula.which, values, space
-
-    @cached_property
-    def _gradient(self) -> Gradient:
-        weights = pt.vector("weights", dtype="float64")
-        return self._space.gradient((weights * self._values).sum(), {_WEIGHTS: weights})
-
-    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        which = self._which[: weights.size]
-        total = np.bincount(which, weights, minlength=int(self._which.max()) + 1)
-        return self._gradient({**point, _WEIGHTS: total})
-
-
-class _Entries:
-    """The entries of Q as a function of the point."""
-
-    def __init__(self, graph: PrecisionGraph, products: PointFunction, name: str) -> None:
-        self._graph, self._products, self._name = graph, products, name
-        self.names, self.shared, self.graph = products.names, products.shared, products.graph
-        self.compile = products.compile
-
-    def __call__(self, point: Point) -> Array:
-        entries = self._graph.of_products(np.asarray(self._products(point), dtype=float))
+        entries = self.precision.of_source(np.asarray(self._source(point), dtype=float))
         if entries is None:
             raise RecognitionError(
                 f"variable {self._name!r}: expected a prior precision matrix with the same zeros "
@@ -368,16 +315,11 @@ class _Entries:
         return entries
 
 
-class _Pullback:
+class PrecisionPullback:
     """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
 
-    def __init__(self, graph: PrecisionGraph, products: Variable, space: ValueSpace) -> None:
-        self._graph, self._products, self._space = graph, products, space
-
-    @cached_property
-    def _gradient(self) -> Gradient:
-        weights = pt.matrix("weights", dtype="float64")
-        return self._space.gradient((weights * self._products).sum(), {_WEIGHTS: weights})
+    def __init__(self, graph: PrecisionGraph, space: ValueSpace) -> None:
+        self._precision, self._pullback = graph, space.pullback(graph.source)
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        return self._gradient({**point, _WEIGHTS: self._graph.weights_of_products(weights)})
+        return self._pullback(point, self._precision.pull_source(weights))

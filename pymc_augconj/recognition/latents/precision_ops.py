@@ -23,13 +23,7 @@ __all__ = ["log_determinant", "precision_prior", "solve_precision"]
 
 
 def precision_prior(block: LatentBlock, entries: Array) -> PrecisionPrior:
-    """Return the prior with a precision of these entries.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If there is none.
-    """
+    """Return the prior with a precision of these entries, if it is positive definite."""
     prior = block_prior(block, entries)
     assert isinstance(prior, PrecisionPrior)
     return prior

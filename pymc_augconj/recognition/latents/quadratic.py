@@ -12,13 +12,12 @@ of Q are products of its graph with vectors, see :mod:`.precision`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.model import Model
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
@@ -34,13 +33,13 @@ from pymc_augconj.recognition.graph.affine import (
     is_affine,
 )
 from pymc_augconj.recognition.graph.constants import folded
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 from pymc_augconj.recognition.graph.functions import UNCONNECTED
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
-from .innovations import GaussianVariable, flat_inputs
+from .innovations import GaussianVariable
 from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph
 from .precision_ops import log_determinant, precision_prior, solve_precision
 from .walks import values_of_walk
@@ -82,15 +81,8 @@ class _Density:
     product: Variable
 
 
-def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
-    """Return a free variable as a Gaussian one, or None if its density is not Gaussian.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    rv : Variable
-        Without a transform.
-    """
+def read_quadratic(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
+    """Return a free variable without a transform as a Gaussian one; None if it is none."""
     shape = static_shape(rv)
     if np.prod(shape) == 0 or not rv.dtype.startswith("float"):
         return None
@@ -112,32 +104,25 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
     mean = numbers.mean(model, rv, shape, near)
     if mean is None or not numbers.agree(points):
         return None
-    u, value_input = flat_inputs(rv.name, shape)
     log_factor = numbers.log_factor(mean, [*near, initial])
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
     is_zero = isinstance(mean, Constant) and not np.any(mean.data)
     return GaussianVariable(
-        rv=rv,
-        value=model.rvs_to_values[rv],
+        rv,
+        model.rvs_to_values[rv],
         name=rv.name,
         form=f"{name}, by its precision",
-        replaced=rv,
-        shape=shape,
-        size=graph.size,
-        copies=1,
-        whitened=False,
         kind=graph.kind,
-        mean=None if is_zero else mean,
+        shape=shape,
         scale=graph.entries,
-        input=u,
-        value_input=value_input,
+        mean=None if is_zero else mean,
         precision=graph,
         log_factor=log_factor,
         log_peak=numbers.log_peak(mean, log_factor),
     )
 
 
-def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | None:
+def _density(model: ModelIndex, rv: Variable, shape: tuple[int, ...]) -> _Density | None:
     x = pt.tensor(f"x[{rv.name}]", dtype="float64", shape=(int(np.prod(shape)),))
     shaped = pt.specify_shape(x.reshape(shape), rv.type.shape).astype(rv.dtype)
     value = log_density_of(model, rv, shaped)
@@ -183,7 +168,7 @@ def _read_entries(
     density: _Density, space: ValueSpace, points: Sequence[Point], size: int, constrained: bool
 ) -> PrecisionGraph:
     vectors = pt.matrix("vectors", dtype="float64")
-    (graph,) = space.in_values(simplify([vectorize_graph(density.product, {density.v: vectors})]))
+    (graph,) = simplify([vectorize_graph(density.product, {density.v: vectors})])
     multiply = space.function(graph, {_VECTORS: vectors})
 
     def multiply_at(point: Point) -> Callable[[np.ndarray], np.ndarray]:
@@ -199,31 +184,25 @@ class _Numbers:
 
     def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace) -> None:
         self._density, self.graph, self._space = density, graph, space
-        products, value, gradient = space.in_values(
-            [graph.products, density.value, density.gradient]
-        )
-        self._products = space.function(products)
-        self._value = space.function(value, {_X: density.x})
-        self._gradient = space.function(gradient, {_X: density.x})
+        self._source = space.function(graph.source)
+        self._value = space.function(density.value, {_X: density.x})
+        self._gradient = space.function(density.gradient, {_X: density.x})
         self._known: dict[int, tuple[Point, Array, PrecisionPrior]] = {}
 
     def take(self, formula: CommonValues | None, points: Sequence[Point]) -> None:
         """Take the entries of Q from a formula, if it gives the same at ``points``."""
         if formula is None:
             return
-        (values,) = self._space.in_values([formula.values])
-        read, n_entries = self._space.function(values), self.graph.rows.size
+        read, n_entries = self._space.function(formula.values), self.graph.rows.size
         for point in points:
             entries = self._entries_at(point)
             found = np.asarray(read.uncompiled(point))[formula.which[:n_entries]]
             if entries is None or not np.allclose(found, entries, rtol=_TOLERANCE, atol=0.0):
                 return
-        self.graph.formula, self._read = formula, read
+        self.graph.formula, self._source = formula, read
 
     def _entries_at(self, point: Point) -> Array | None:
-        if self.graph.formula is not None:
-            return np.asarray(self._read.uncompiled(point))[self.graph.formula.which]
-        return self.graph.of_products(np.asarray(self._products.uncompiled(point)))
+        return self.graph.of_source(np.asarray(self._source.uncompiled(point)))
 
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
@@ -247,32 +226,25 @@ class _Numbers:
         return bool(np.all(error <= _ROUNDING))
 
     def mean(
-        self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
+        self, model: ModelIndex, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
         """Return the graph of the mean, of shape ``shape``, or None if none is found."""
-        for candidate in (self._zero, self._support_point, self._solved):
-            mean = candidate(model, rv, shape)
-            if mean is not None:
-                mean = pt.broadcast_to(mean.astype("float64"), shape)
-                mean = folded(*simplify([mean], shapes=True))
-                (graph,) = self._space.in_values([mean.ravel()])
-                self._mean = self._space.function(graph)
-                if all(map(self._is_mean, points)):
-                    return mean
+        for candidate in self._means(model, rv, shape):
+            mean = pt.broadcast_to(candidate.astype("float64"), shape)
+            mean = folded(*simplify([mean], shapes=True))
+            self._mean = self._space.function(mean.ravel())
+            if all(map(self._is_mean, points)):
+                return mean
         return None
 
-    def _zero(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
-        return pt.zeros(shape)
-
-    def _support_point(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+    def _means(self, model: ModelIndex, rv: Variable, shape: tuple[int, ...]) -> Iterator[Variable]:
+        yield pt.zeros(shape)
         # It usually is the mean, and its graph solves no linear system.
-        return support_point_of(model, rv)
-
-    def _solved(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
-        zero = np.zeros(self.graph.size)
-        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
-        solved = solve_precision(self.graph.block, self.graph.entries, linear[0])
-        return solved.reshape(shape)
+        if (point := support_point_of(model, rv)) is not None:
+            yield point
+        zero = pt.constant(np.zeros(self.graph.size))
+        (linear,) = substitute([self._density.gradient], {self._density.x: zero})
+        yield solve_precision(self.graph.block, self.graph.entries, linear).reshape(shape)
 
     def _mean_at(self, point: Point) -> Array:
         return np.array(self._mean.uncompiled(point), dtype=float)

@@ -23,17 +23,9 @@ __all__ = ["values_of_walk"]
 def values_of_walk(
     rv: Variable, shape: tuple[int, ...], rows: Index, cols: Index
 ) -> CommonValues | None:
-    """Return the entries of Q at some places, and then the precisions of the first values.
+    """Return entries of Q at some places of the flat variable, and the precisions of first values.
 
     None of what is no walk of numbers by normal steps.
-
-    Parameters
-    ----------
-    rv : Variable
-    shape : tuple of int
-        Of ``rv``, time last.
-    rows, cols : ndarray of int
-        Places of the entries, those of the flat variable.
     """
     if not isinstance(rv.owner.op, RandomWalkRV) or rv.owner.op.ndim_supp > 1 or shape[-1] < 2:
         return None

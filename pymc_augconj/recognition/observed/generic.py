@@ -14,7 +14,6 @@ from dataclasses import replace
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import DirichletMultinomialRV
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
@@ -28,6 +27,7 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.dependence import (
+    ModelIndex,
     distribution_name,
     distribution_parameters,
     static_shape,
@@ -53,13 +53,13 @@ __all__ = ["read_generic"]
 
 
 def read_generic(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool
+    model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool
 ) -> ObservedGraph | str:
     """Return the density of an observed variable given its predictors, or what was found.
 
     Parameters
     ----------
-    model : pymc.Model
+    model : ModelIndex
     rv : Variable
         The observed variable.
     latents : sequence of GaussianVariable
@@ -110,7 +110,7 @@ def _with_all_axes(rv: Variable, ndim: int) -> Variable:
 
 
 def _read(
-    model: Model,
+    model: ModelIndex,
     rv: Variable,
     within: Variable,
     parts: Sequence[AffinePart],

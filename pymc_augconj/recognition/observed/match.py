@@ -8,7 +8,6 @@ from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
 
-from pymc.model import Model
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 
@@ -20,7 +19,11 @@ from pymc_augconj.errors import (
 )
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import distribution_name, distribution_parameters
+from pymc_augconj.recognition.graph.dependence import (
+    ModelIndex,
+    distribution_name,
+    distribution_parameters,
+)
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
@@ -58,10 +61,10 @@ class Matcher:
 
     Attributes
     ----------
-    model : pymc.Model
+    model : ModelIndex
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelIndex) -> None:
         self.model = model
         self._readings: dict[tuple[Variable, ...], _Reading] = {}
 
@@ -128,7 +131,9 @@ class Matcher:
 class _Reading:
     """One observed variable in the innovations of some latents, and what it matches."""
 
-    def __init__(self, model: Model, rv: Variable, latents: Sequence[GaussianVariable]) -> None:
+    def __init__(
+        self, model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable]
+    ) -> None:
         self._model, self._rv, self._latents = model, rv, latents
         self._inputs = [latent.input for latent in latents]
         self.graphs = in_innovations(model, distribution_parameters(rv), latents)

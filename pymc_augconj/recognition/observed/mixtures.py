@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
-from pymc.model import Model
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.mixture import MixtureComponent, MixtureLikelihood
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
-from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.dependence import (
+    ModelIndex,
+    distribution_parameters,
+    static_shape,
+)
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
@@ -33,7 +36,7 @@ _SYMMETRIC = frozenset({"NormalRV", "StudentTRV", "LaplaceRV", "CauchyRV", "Logi
 
 
 def read_mixture(
-    model: Model,
+    model: ModelIndex,
     rv: Variable,
     latents: Sequence[GaussianVariable],
     prior_of: GaussianVariable | None = None,

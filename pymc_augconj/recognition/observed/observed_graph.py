@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.likelihoods.base import Density
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
@@ -74,7 +73,9 @@ class ObservedGraph:
         name = self.variable.name
         return f"prior of {name!r}" if self.is_prior else self.likelihood.label(name)
 
-    def log_density(self, model: Model, latents: Sequence[GaussianVariable]) -> Variable | None:
+    def log_density(
+        self, model: ModelIndex, latents: Sequence[GaussianVariable]
+    ) -> Variable | None:
         """Return the graph of PyMC's log density, elementwise, in the innovations."""
         if self.density is not None:
             return self.density

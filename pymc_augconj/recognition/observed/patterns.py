@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import Softmax
@@ -23,7 +22,7 @@ from pymc_augconj.likelihoods.base import Pattern, PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
@@ -51,7 +50,7 @@ def candidates_of(rv: Variable, n_params: int, *, augmented: bool) -> list[Candi
 
 
 def match_patterns(
-    model: Model,
+    model: ModelIndex,
     rv: Variable,
     params: Sequence[Variable],
     latents: Sequence[GaussianVariable],
@@ -61,7 +60,7 @@ def match_patterns(
 
     Parameters
     ----------
-    model : pymc.Model
+    model : ModelIndex
     rv : Variable
         The observed variable.
     params : sequence of Variable
@@ -94,7 +93,7 @@ def match_patterns(
 
 
 def _read(
-    model: Model,
+    model: ModelIndex,
     rv: Variable,
     likelihood: Any,
     pattern: Pattern,

@@ -18,7 +18,6 @@ from operator import mul
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Add, Cast, Identity, Mul, Neg, Sub, TrueDiv
@@ -30,7 +29,7 @@ from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikeli
 from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
@@ -47,7 +46,7 @@ __all__ = ["match_potential", "read_density", "read_potential"]
 
 
 def match_potential(
-    model: Model, potential: Variable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
     """As :func:`read_potential`; raises NotAffineError where that returns a sentence."""
     found = read_potential(model, potential, latents)
@@ -59,13 +58,13 @@ def match_potential(
 
 
 def read_potential(
-    model: Model, potential: Variable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | str | None:
     """Read a potential as a density.
 
     Parameters
     ----------
-    model : pymc.Model
+    model : ModelIndex
     potential : Variable
     latents : sequence of GaussianVariable
 
@@ -86,7 +85,7 @@ def read_potential(
 
 
 def read_density(
-    model: Model,
+    model: ModelIndex,
     variable: Variable,
     graph: TensorVariable,
     latents: Sequence[GaussianVariable],
@@ -96,7 +95,7 @@ def read_density(
 
     Parameters
     ----------
-    model : pymc.Model
+    model : ModelIndex
     variable : Variable
         Whose density it is.
     graph : TensorVariable
@@ -225,7 +224,7 @@ class _Reading:
 
 
 def _readings(
-    model: Model, term: TensorVariable, latents: Sequence[Variable]
+    model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]
 ) -> list[_Reading] | str:
     """Read a term, or the fewest terms that it is the sum of; or say what was found instead."""
     whole = _read(model, term, latents)
@@ -250,7 +249,7 @@ def _readings(
     return readings
 
 
-def _read(model: Model, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
+def _read(model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
     """Read a term, or say what was found instead of one."""
     shape = static_shape(term)
     parts, graph = find_predictors([term], latents, shape), term

@@ -12,12 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model import Model
 
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.bounded import BoundedNormal
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
-from pymc_augconj.recognition.graph.dependence import distribution_name, distribution_parameters
+from pymc_augconj.recognition.graph.dependence import (
+    ModelIndex,
+    distribution_name,
+    distribution_parameters,
+)
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
@@ -42,7 +45,7 @@ _REFLECTED = {
 
 
 def match_prior(
-    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
     """Match the prior of one of the ``latents`` to a likelihood, or read its log density.
 
@@ -80,7 +83,7 @@ def match_prior(
 
 
 def _reflected(
-    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
     rv, inputs = latent.rv, [other.input for other in latents]
     kind = type(rv.owner.op).__name__
@@ -112,7 +115,7 @@ def _reflected(
 
 
 def _bounded(
-    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
     rv, shape = latent.rv, latent.shape
     params = in_innovations(model, distribution_parameters(rv), latents)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
-from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -22,7 +21,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
-from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 
 from .rows import conjuncts, dependents, rebuild
 
@@ -39,7 +38,7 @@ class RowParameters:
     ----------
     shape : tuple of int
         Shape of the observations, which are flattened in C order.
-    model : pymc.Model
+    model : ModelIndex
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class RowParameters:
         False if a parameter is neither shared by all observations nor has one row for each.
     """
 
-    def __init__(self, shape: tuple[int, ...], model: Model) -> None:
+    def __init__(self, shape: tuple[int, ...], model: ModelIndex) -> None:
         self._shape, self._random = shape, set(model.basic_RVs)
         self.scalars: dict[str, Variable] = {}
         self.rows: dict[str, Variable] = {}

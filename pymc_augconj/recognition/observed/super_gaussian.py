@@ -14,7 +14,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.distributions.formula import Formula
@@ -28,7 +27,7 @@ from pymc_augconj.distributions.super_gaussian import Family
 from pymc_augconj.errors import AugmentationError, RecognitionError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import distribution_parameters
+from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
 __all__ = ["is_custom", "likelihood_of", "parameters_of_family", "phi_of", "read_custom"]
@@ -44,7 +43,7 @@ def phi_of(formula: Formula) -> Phi:
     return Phi(names=names, log_phi=formula.evaluate, slope=partial(formula.derivative, 1))
 
 
-def likelihood_of(model: Model, rv: Variable, family: Family) -> SuperGaussian:
+def likelihood_of(model: ModelIndex, rv: Variable, family: Family) -> SuperGaussian:
     """Return the likelihood of an observed variable.
 
     Raises
@@ -56,7 +55,7 @@ def likelihood_of(model: Model, rv: Variable, family: Family) -> SuperGaussian:
     if not family.closed_form:
         return SuperGaussian(phi, family.is_location)
     _, *parameters = distribution_parameters(rv)
-    values = distinct(initial_values(family.select("log_phi", parameters), model))[0]
+    values = distinct(initial_values(family.select("log_phi", parameters), model.model))[0]
     known = SuperGaussian.find_known(phi, values)
     if known is None:
         raise RecognitionError(
@@ -90,13 +89,13 @@ def is_custom(rv: Variable) -> bool:
 
 
 def read_custom(
-    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
+    model: ModelIndex, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
 ) -> tuple[Family, list[Variable]]:
     """Return the family of a ``pm.CustomDist``, and f and its parameters for it.
 
     Parameters
     ----------
-    model : pymc.Model
+    model : ModelIndex
     rv : Variable
         The observed variable.
     params : sequence of Variable
@@ -184,8 +183,10 @@ def _log_density(rv: Variable, symbols: Sequence[Variable], y: Variable) -> Vari
     return simplify([pm.logp(outputs[1], y)])[0]
 
 
-def _values(formula: Formula, start: dict[Variable, Variable], model: Model) -> list[np.ndarray]:
-    return initial_values(substitute(formula.parameters, start), model)
+def _values(
+    formula: Formula, start: dict[Variable, Variable], model: ModelIndex
+) -> list[np.ndarray]:
+    return initial_values(substitute(formula.parameters, start), model.model)
 
 
 def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
@@ -194,5 +195,5 @@ def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
     return formula.evaluate(_GRID, columns)
 
 
-def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: Model) -> np.ndarray:
+def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: ModelIndex) -> np.ndarray:
     return log_c.evaluate(np.zeros(1), _values(log_c, start, model))

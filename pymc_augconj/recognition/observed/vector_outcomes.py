@@ -28,9 +28,8 @@ from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.dependence import (
-    direct_parents,
+    ModelIndex,
     distribution_parameters,
-    parameters_of,
     static_shape,
 )
 from pymc_augconj.recognition.graph.rewrite import simplify
@@ -49,15 +48,14 @@ _UNPREDICTABLE = (
 )
 
 
-def without_vectors(model: Model) -> tuple[Model, dict[Variable, Variable]]:
+def without_vectors(given: Model) -> tuple[ModelIndex, dict[Variable, Variable]]:
     """Return a model of the same log density, and the outcome that each new one stands for.
 
     Variables keep their names, and all others their identity. Outcomes that other variables depend
-    on stay, and so do those whose mean depends on no free variable. ``model`` is unchanged.
+    on stay, and so do those whose mean depends on no free variable. ``given`` is unchanged.
     """
-    used = direct_parents(
-        [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
-    )
+    model = ModelIndex(given)
+    used = model.used
     observed, values = [], dict(model.rvs_to_values)
     new: dict[Variable, Variable] = {}
     free = {rv: rv for rv in model.free_RVs}
@@ -76,8 +74,8 @@ def without_vectors(model: Model) -> tuple[Model, dict[Variable, Variable]]:
         new |= {own: rv for own, _ in outcomes}
     if not new:
         return model, {}
-    changed = object.__new__(type(model))  # copying a model would clone its variables
-    vars(changed).update(vars(model))
+    changed = object.__new__(type(given))  # copying a model would clone its variables
+    vars(changed).update(vars(given))
     for before, now in free.items():
         # The type of a value of missing entries does not have its length.
         values[now] = values[before] if now is before else now.type(name=values[before].name)
@@ -86,10 +84,10 @@ def without_vectors(model: Model) -> tuple[Model, dict[Variable, Variable]]:
     changed.rvs_to_values = {rv: values[rv] for rv in kept}
     changed.values_to_rvs = {value: rv for rv, value in changed.rvs_to_values.items()}
     for name in ("rvs_to_transforms", "rvs_to_initial_values"):
-        known = dict(getattr(model, name))
+        known = dict(getattr(given, name))
         known |= {now: known.get(before) for before, now in free.items()}
         setattr(changed, name, {rv: known.get(rv) for rv in kept})
-    return changed, new
+    return ModelIndex(changed), new
 
 
 def mark_unpredictable(matched: Sequence[ObservedGraph], new: Collection[Variable]) -> None:
@@ -99,7 +97,7 @@ def mark_unpredictable(matched: Sequence[ObservedGraph], new: Collection[Variabl
             observed.likelihood.unpredictable = _UNPREDICTABLE
 
 
-def _missing_of(rv: Variable, model: Model) -> list[Variable]:
+def _missing_of(rv: Variable, model: ModelIndex) -> list[Variable]:
     """Return the missing entries of a vector with observed ones, as free variables."""
     if not (isinstance(rv.owner.op, PartialObservedRV) and rv.owner.op.ndim_supp):
         return []
@@ -107,11 +105,11 @@ def _missing_of(rv: Variable, model: Model) -> list[Variable]:
 
 
 def _outcomes(
-    model: Model, rv: Variable, missing: Sequence[Variable], free: dict[Variable, Variable]
+    model: ModelIndex, rv: Variable, missing: Sequence[Variable], free: dict[Variable, Variable]
 ) -> list[Outcome] | None:
     """Return what stands for an observed variable, or None; ``free`` gets its missing entries."""
     op, value = rv.owner.op, model.rvs_to_values[rv]
-    if not direct_parents(distribution_parameters(rv), model):
+    if not model.parents_of(distribution_parameters(rv)):
         return None
     if isinstance(op, RandomWalkRV):
         return _of_walk(rv, value)
@@ -148,7 +146,9 @@ def _of_autoregression(rv: Variable, value: TensorVariable) -> list[Outcome]:
     return [(steps, later), (_copied(first), value[..., :order])]
 
 
-def _of_long_vectors(rv: Variable, value: TensorVariable, model: Model) -> list[Outcome] | None:
+def _of_long_vectors(
+    rv: Variable, value: TensorVariable, model: ModelIndex
+) -> list[Outcome] | None:
     """Return independent entries of vectors that are too long to be read one by one."""
     if not isinstance(rv.owner.op, MvNormalRV):
         return None
@@ -160,7 +160,7 @@ def _of_long_vectors(rv: Variable, value: TensorVariable, model: Model) -> list[
     if (
         length <= LARGEST_MATRIX
         or cov.ndim > 2
-        or not direct_parents(simplify([mean], shapes=True), model)
+        or not model.parents_of(simplify([mean], shapes=True))
     ):
         return None
     root = pt.linalg.cholesky(cov.astype("float64"), lower=True)

@@ -7,6 +7,5 @@
 ``linear_time``   draws of a Markov process at new inputs, in linear time
 ``new_inputs``    the predictors of an observed variable at new inputs
 ``transitions``   how a time series goes on
-``variables``     from innovations back to the model's variables
 ================  ===================================================
 """

@@ -20,15 +20,9 @@ __all__ = ["NewProcess", "equal_draws", "predictors_of_draws"]
 
 @dataclass(frozen=True)
 class NewProcess:
-    """Draws of a process at new inputs.
+    """Draws of a process at new inputs, ``f_new`` of shape (S, outputs, new inputs).
 
-    Attributes
-    ----------
-    name : str
-    f_new : ndarray, shape (S, K, P)
-        Of its K outputs at the P new inputs.
-    mean_old : callable
-        ``draw -> (n,)``: its prior mean at the old inputs.
+    ``mean_old`` returns its prior mean at the old inputs for a draw.
     """
 
     name: str
@@ -42,21 +36,9 @@ def predictors_of_draws(
     draws: Mapping[str, np.ndarray],
     processes: Sequence[NewProcess],
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return new predictors and the likelihood's parameters for every draw.
+    """Return η, (P, S, new inputs), and the likelihood's parameters, (S, 1), for every draw.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    read : NewPredictors
-    draws : mapping
-        Draws of the hyperparameters and of the latents in the predictors, on the first axis.
-    processes : sequence of NewProcess
-
-    Returns
-    -------
-    eta : ndarray, shape (P, S, new inputs)
-    params : dict
-        Each of shape (S, 1).
+    ``draws`` are those of the hyperparameters and of the latents in the predictors.
     """
     lgm = read.lgm
     size, _, width = processes[0].f_new.shape

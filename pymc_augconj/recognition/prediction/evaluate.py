@@ -20,13 +20,13 @@ from pytensor.graph.traversal import ancestors
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.recognition.checks.densities import conditional_log_densities
+from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
 from pymc_augconj.recognition.processes.minibatch import all_data_of
-from pymc_augconj.recognition.roles.structure import parameters_of
 
 __all__ = [
     "BatchFunction",
@@ -48,16 +48,7 @@ def _value_inputs(model: Model, names: Sequence[str]) -> dict[str, Variable]:
 
 
 def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, np.ndarray]:
-    """Return the values of free variables on the scale of the user's model.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    names : sequence of str
-        Free variables.
-    point : mapping
-        Values on the unconstrained scale; a prior's bounds may depend on any entry.
-    """
+    """Return free variables on the scale of the user's model at an unconstrained ``point``."""
     if not names:
         return {}
     inputs = _value_inputs(model, [v.name for v in model.value_vars if v.name in point])
@@ -70,18 +61,9 @@ class DensityOfPrior:
     """The log prior density of the hyperparameters, as ``pm.find_MAP`` maximises it.
 
     Unlike the density of their unconstrained transforms it has no Jacobian, so that its mode does
-    not depend on the transforms. It includes observed variables and potentials that depend on
-    hyperparameters only, and the factors by which the densities of latents differ from normal ones
-    (for example of an ICAR).
-
-    Parameters
-    ----------
-    model : pymc.Model
-    lgm : LatentGaussianModel
-    factors : sequence of str
-        Those observed variables and potentials.
-    first_calls : int
-        Number of initial calls that run uncompiled, see :class:`.PointFunction`.
+    not depend on the transforms. It includes the ``factors``, observed variables and potentials
+    that depend on hyperparameters only, and the factors by which the densities of latents differ
+    from normal ones (for example of an ICAR).
     """
 
     def __init__(
@@ -96,7 +78,7 @@ class DensityOfPrior:
         potentials = [model[name] for name in factors if model[name] in model.potentials]
         variables = [model[h.name] for h in lgm.hyperparameters]
         variables += [model[name] for name in factors if model[name] not in potentials]
-        terms = conditional_log_densities(model, variables, jacobian=False)
+        terms = log_densities_of(ModelIndex(model), variables, jacobian=False)
         terms += model.replace_rvs_by_values(potentials)
         cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
         self._value = PointFunction(cost, inputs, first_calls=first_calls)
@@ -116,22 +98,11 @@ class DensityOfPrior:
 
 
 class BatchFunction:
-    """Variables of a model as functions of many draws of its latents, hyperparameters fixed.
+    """Variables of a model as functions of many draws of the entries ``moving`` of the point.
 
-    What depends on hyperparameters alone (a covariance and its Cholesky factor) is computed once,
-    when the function is made.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    names : sequence of str
-        Free variables and deterministics to compute.
-    moving : sequence of str
-        Entries of the point that are drawn.
-    point : mapping
-        All other entries.
-    data : mapping, optional
-        Replacements of shared variables; by default their values at each call are used.
+    The others are those of ``point``. A covariance and its Cholesky factor, which depend on
+    hyperparameters alone, are computed once, when the function is made. ``data`` replace shared
+    variables; by default their values at each call are used.
     """
 
     def __init__(
@@ -212,14 +183,9 @@ def kernel_functions(
 ) -> dict[str, PointFunction]:
     """Return the means and covariances of a ``pm.gp.Latent`` at old and new inputs.
 
-    The old ones are those of the ``prior``, or X (inducing inputs) if given.
-
-    Returns
-    -------
-    dict
-        ``"mean_old"``, ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"``
-        (K(Xnew, X)), ``"new"`` and ``"new_diagonal"``: functions of constrained values by the
-        names of the variables.
+    The old ones are those of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
+    ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
+    and ``"new_diagonal"`` are functions of constrained values by the names of the variables.
     """
     graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
     # An approximation has one value of the hyperparameters: these are called once.
@@ -237,8 +203,7 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
 
     None if no variable of this name has a covariance.
     """
-    graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
-    for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
+    for latent in find_gaussian_variables(ModelIndex(model)):
         if latent.name == name and latent.has_covariance:
             (graph,), inputs = in_variables(model, [latent.scale.astype("float64")])
             return PointFunction(graph, inputs, first_calls=1)

@@ -24,14 +24,7 @@ __all__ = ["LatentDraws", "LatentMeans"]
 class LatentMeans:
     """The prior means of the latents as functions of θ and of other latents.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    lgm : LatentGaussianModel
-    point : mapping
-        Any θ, for the shapes of entries.
-    without : collection of str
-        Latents that are left out; their means are empty.
+    ``point`` may be any; the means of latents in ``without`` are empty.
     """
 
     def __init__(

@@ -31,12 +31,7 @@ _NAME = "the covariance at the old and new inputs"
 class MarkovProcess:
     """A process at its own inputs and P new ones.
 
-    Attributes
-    ----------
-    inputs : MarkovInputs
-        Its own.
-    array : PointFunction
-        Variances, rates and noise as a function of variables of the model, by their names.
+    ``array`` has its variances, rates and noise as a function of variables of the model, by name.
     """
 
     def __init__(self, node: Apply, array: PointFunction, Xnew: Array) -> None:
@@ -66,18 +61,10 @@ class MarkovProcess:
         *,
         joint: bool,
     ) -> Array:
-        """Return a draw of f* − m* for each draw of f − m, shape (S, P).
+        """Return a draw of f* − m*, (S, P), for each draw of f − m in ``deviation``, (S, n).
 
-        Parameters
-        ----------
-        rng : Generator
-        array : ndarray
-            Value of :attr:`array`.
-        deviation : ndarray, shape (S, n)
-        diagonal : ndarray, shape (P,)
-            Prior variances at the new inputs, white noise included.
-        joint : bool
-            Whether the entries of a draw are drawn jointly.
+        ``array`` is the value of :attr:`array`; ``diagonal``, (P,), has the prior variances at the
+        new inputs, white noise included. With ``joint`` the entries of a draw are drawn jointly.
         """
         n, noise, variance = self.inputs.size, array[-1], float(array[:-1:2].sum())
         size = self._every.size - n

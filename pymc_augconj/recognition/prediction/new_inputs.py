@@ -38,13 +38,8 @@ class _Through:
 class NewPredictor:
     """One predictor at new inputs: a sum of processes, an offset and rows @ innovations.
 
-    Attributes
-    ----------
-    through : dict
-        Coefficients of the processes, by name.
-    offset : float or ndarray, shape (P,)
-    rows : dict
-        The row of every other block that enters it, by the block's position.
+    ``through`` has the coefficients of the processes, by name; ``offset`` is of shape () or (P,);
+    ``rows`` has the row of every other block that enters it, by the block's position.
     """
 
     through: dict[str, _Through]
@@ -56,17 +51,9 @@ class NewPredictor:
 class NewPredictors:
     """The predictors at new inputs.
 
-    Attributes
-    ----------
-    lgm : LatentGaussianModel
-    site : Site
-    processes : tuple of str
-    overrides : dict
-        Parameters of the likelihood given by the caller, of shape () or (P,).
-    start : mapping
-        PyMC's initial point.
-    new_offset : ndarray, shape (P,), optional
-        The predictors' offset at the new inputs, given by the caller.
+    ``overrides`` are parameters of the likelihood given by the caller, of shape () or (P,), and
+    ``new_offset`` the predictors' offset at the new inputs, (P,); ``start`` is PyMC's initial
+    point.
     """
 
     lgm: LatentGaussianModel
@@ -120,14 +107,9 @@ class NewPredictors:
     ) -> list[NewPredictor]:
         """Return every predictor.
 
-        Parameters
-        ----------
-        point : mapping
-        mean_old : mapping
-            The processes' prior means at their own inputs, m of f = m + u.
-        moved : mapping, optional
-            Of one process, whose m depends on other blocks: its derivatives by them, by position.
-            Effects through m are then no part of their rows.
+        ``mean_old`` has the processes' prior means at their own inputs, m of f = m + u; ``moved``,
+        where m depends on other blocks, its derivatives by them, by position: effects through m are
+        then no part of their rows.
         """
         found = []
         for p, own in enumerate(self.site.row_numbers):
@@ -227,22 +209,8 @@ def read_predictors(
 ) -> NewPredictors:
     """Return the predictors of the observed variable that depends on ``processes``.
 
-    Parameters
-    ----------
-    recognition : Recognition
-        Of the model with all its observations.
-    processes : sequence of str
-    observed : str, optional
-        The observed variable.
-    overrides, new_offset
-        See :class:`NewPredictors`.
-    several : bool
-        Whether it has several predictors, or one.
-
-    Raises
-    ------
-    AugmentationError
-        If there is no such variable, or several and ``observed`` names none of them.
+    ``several`` says whether it has several predictors, or one. An AugmentationError says that there
+    is no such variable, or several and ``observed`` names none of them.
     """
     lgm = recognition.model
     names = [block.name for block in lgm.blocks]

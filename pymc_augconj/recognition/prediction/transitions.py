@@ -72,13 +72,7 @@ class Transition:
 
 
 def read_transition(model: Model, name: str) -> Transition:
-    """Return how the free variable ``name`` goes on.
-
-    Raises
-    ------
-    AugmentationError
-        If it is no such series, or its steps are not normal.
-    """
+    """Return how the series ``name`` goes on; AugmentationError if its steps are not normal."""
     series = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, _SERIES)]
     if name not in series:
         raise AugmentationError(

@@ -41,14 +41,7 @@ _MOST = 8
 class Coefficients:
     """A product A(θ) v = Σ_k c_k(θ) B_k v.
 
-    Attributes
-    ----------
-    graph : Variable
-        c(θ), shape (K,).
-    input : Variable
-        Its place in ``product``.
-    product : Variable
-        Σ_k input[k] B_k v, without θ.
+    ``graph`` is c(θ), shape (K,), and ``input`` its place in ``product``, which is without θ.
     """
 
     graph: TensorVariable
@@ -66,14 +59,7 @@ def find_coefficients(
 ) -> Coefficients | None:
     """Return the coefficients and parts of a map; None if it has none, or too many.
 
-    Parameters
-    ----------
-    product : Variable
-        A(θ) v, simplified.
-    direction : Variable
-        v.
-    hyperparameters : collection of Variable
-        What it may depend on besides.
+    ``product`` is A(θ) v, simplified, and ``direction`` v.
     """
     taken = _taken(product, direction, list(hyperparameters))
     if not taken or any(None in var.type.shape or var.dtype != "float64" for var in taken):

@@ -41,7 +41,7 @@ _SAME_ENTRY = 1e-9
 
 
 class BlockMap:
-    """A block's map A as a function of the point.
+    """A block's map A as a function of the point; RecognitionError if it is dense and too large.
 
     Parameters
     ----------
@@ -58,18 +58,12 @@ class BlockMap:
         The latent variable, for error messages.
     dependence : {"smooth", "kinked", "discrete"}
         How A depends on θ. A structure seen at a few values of θ tells little about others where
-        entries have kinks (rows that are equal now may differ then), or where discrete values
-        (comparisons, indices) stand between.
+        entries have kinks, or where discrete values (comparisons, indices) stand between.
     parts : Parts, optional
         A as a sum of parts of which θ changes the coefficients alone, where it is one.
     group : int
         Number of correlated latents in each of several groups, one after another: a row may take
         one of each kind (an intercept and a slope).
-
-    Raises
-    ------
-    RecognitionError
-        If A would be a dense matrix too large to hold.
     """
 
     def __init__(
@@ -360,12 +354,9 @@ class _ScaledColumns:
 class _GeneralMap:
     """A(θ) from products: one a column, or one a group of columns that meet in no row.
 
-    Where the entries that are not zero were seen, columns are grouped by them; a product with a
-    random vector, of columns in units of their own, shows entries elsewhere.
-
-    References
-    ----------
-    Curtis, Powell & Reid (1974), On the estimation of sparse Jacobian matrices.
+    Where the entries that are not zero were seen, columns are grouped by them (Curtis, Powell &
+    Reid 1974); a product with a random vector, of columns in units of their own, shows entries
+    elsewhere.
     """
 
     kind = "design matrix depending on hyperparameters"

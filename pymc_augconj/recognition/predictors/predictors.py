@@ -19,8 +19,8 @@ from pymc_augconj.recognition.graph.affine import (
     pullback,
     pushforward,
 )
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
-from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.space import Pullback, ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
@@ -36,8 +36,6 @@ _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 
 # Correlated effects of a group that are looked for one by one.
 _LARGEST_GROUP = 8
-
-_WEIGHTS = Argument("weights")
 
 
 def innovation_key(name: str) -> Argument:
@@ -56,18 +54,8 @@ class _Simplified(NamedTuple):
 class Predictors:
     """η of every observed variable, one after the other.
 
-    Parameters
-    ----------
-    matched : sequence of ObservedGraph
-    latents : sequence of GaussianVariable
-    space : ValueSpace
-
-    Attributes
-    ----------
-    graph : Variable
-        η as a function of value variables and innovations, shape (N,).
-    innovations : dict
-        The innovations' inputs, by their keys.
+    ``graph`` is η as a function of value variables and innovations, shape (N,), and ``innovations``
+    has the inputs of these by their keys.
     """
 
     def __init__(
@@ -76,7 +64,8 @@ class Predictors:
         latents: Sequence[GaussianVariable],
         space: ValueSpace,
     ) -> None:
-        stacked = space.in_values([eta for observed in matched for eta in observed.predictors])
+        stacked = [eta for observed in matched for eta in observed.predictors]
+        stacked = space.model.in_values(stacked)
         # Where a model has integrated its process out nothing has a predictor.
         stacked = stacked or [pt.constant(np.zeros(0))]
         self.graph = stacked[0] if len(stacked) == 1 else pt.concatenate(stacked)
@@ -167,29 +156,15 @@ class Predictors:
         found = self._function.with_rounding({**point, **_keyed(latents)})
         return np.zeros(self.graph.type.shape) if found is None else found[1]
 
-    def pullback(self) -> PredictorPullback:
-        """Return the derivatives of ⟨w, η⟩ with respect to the hyperparameters."""
-        return PredictorPullback(self)
-
     @cached_property
-    def gradient(self) -> Gradient:
-        """The derivatives of :meth:`pullback`, as a function of the weights w as well."""
-        weights = self.graph.type.clone(name=None)("weights")
-        return self._space.gradient(
-            (weights * self.graph).sum(), {**self.innovations, _WEIGHTS: weights}
-        )
+    def _pullback(self) -> Pullback:
+        return self._space.pullback(self.graph, self.innovations)
 
-
-class PredictorPullback:
-    """``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u."""
-
-    def __init__(self, predictors: Predictors) -> None:
-        self._predictors = predictors
-
-    def __call__(
+    def pullback(
         self, point: Point, latents: Mapping[str, np.ndarray], weights: np.ndarray
     ) -> dict[str, np.ndarray]:
-        return self._predictors.gradient({**point, **_keyed(latents), _WEIGHTS: weights})
+        """Return the derivatives of ⟨w, η(θ, u)⟩ by θ at fixed u."""
+        return self._pullback({**point, **_keyed(latents)}, weights)
 
 
 def _keyed(latents: Mapping[str, np.ndarray]) -> dict[Argument, np.ndarray]:

@@ -58,14 +58,8 @@ class Product:
 class Parts:
     """A(θ) = Σ_k c_k(θ) B_k, see :mod:`.coefficients`.
 
-    Attributes
-    ----------
-    coefs : PointFunction
-        c(θ), shape (K,).
-    product : PointFunction
-        Σ_k c_k B_k v, of ``COEFFICIENTS`` and ``DIRECTION``.
-    count : int
-        K.
+    ``coefs`` is c(θ), shape (count,), and ``product`` is Σ_k c_k B_k v, of ``COEFFICIENTS`` and
+    ``DIRECTION``.
     """
 
     coefs: PointFunction

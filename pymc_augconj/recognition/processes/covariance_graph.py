@@ -27,15 +27,8 @@ _WEIGHTS = tuple(Argument("weights", of) for of in ("zz", "xz", "diagonal"))
 class GraphCovariance:
     """The covariance of a process, as a function of θ.
 
-    Parameters
-    ----------
-    graphs : sequence of Variable
-        K(Z, Z), K(X, Z) and the diagonal of K(X, X).
-    values : mapping from str to Variable
-        Entries of the point.
-    X, Z : Variable
-    gradient_of_inducing : bool
-        Whether to return derivatives by Z.
+    ``graphs`` are K(Z, Z), K(X, Z) and the diagonal of K(X, X), ``values`` the entries of the
+    point.
     """
 
     def __init__(

@@ -37,27 +37,10 @@ class OtherRows:
     """Reads a model whose ``pm.Data`` hold other rows; pickled to where these are.
 
     A model is recognised once for each number of rows, by each thread that reads it; at other rows
-    its designs are read again, and its data checked.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    gps : sequence of pm.gp.Latent
-        Its processes.
-    names : sequence of str
-        The ``pm.Data`` that hold the rows.
-    point : mapping
-        Any value of θ.
-    compile_kwargs : dict, optional
-        As for :func:`pymc_augconj.recognize`.
-    gradient_of_inducing : bool
-        As for :class:`.LatentProcess`.
-
-    Raises
-    ------
-    AugmentationError
-        If the model is no product over rows: if a prior depends on them, an observed variable does
-        not, or a row's terms depend on other rows.
+    its designs are read again, and its data checked. ``names`` are the ``pm.Data`` that hold the
+    rows, and ``point`` any value of θ. An AugmentationError says that the model is no product over
+    rows: a prior depends on them, an observed variable does not, or a row's terms depend on other
+    rows.
     """
 
     def __init__(
@@ -91,16 +74,8 @@ class OtherRows:
     ) -> tuple[LatentGaussianModel, list[LatentProcess]]:
         """Return the model and its processes at these rows, valid until the next call.
 
-        Parameters
-        ----------
-        rows : mapping from str to ndarray
-        where : str
-            What messages call them.
-
-        Raises
-        ------
-        DataError
-            If there are numbers that are not finite, or out of range.
+        ``where`` is the name of the rows in messages; a DataError says that numbers are not finite,
+        or out of range.
         """
         size = len(next(iter(rows.values())))
         for name, values in rows.items():

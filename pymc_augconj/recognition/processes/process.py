@@ -17,7 +17,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Key, Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Array
 
@@ -37,22 +37,11 @@ JITTER = 1e-6
 
 
 class LatentProcess:
-    """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``.
+    """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``, a latent of ``lgm``.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    gp : pm.gp.Latent
-        Its ``prior`` is one of the latents of ``lgm``.
-    lgm : LatentGaussianModel
-    gradient_of_inducing : bool
-        Whether :meth:`pull_cov` and :meth:`pull_cross` return derivatives by Z.
-
-    Raises
-    ------
-    AugmentationError
-        If ``gp`` does not belong to the model, depends on another model's variables, has inputs
-        that are no data, or its mean or covariance depends on a Gaussian latent.
+    An AugmentationError says that ``gp`` does not belong to the model, depends on another model's
+    variables, has inputs that are no data, or a mean or covariance that depends on a Gaussian
+    latent.
     """
 
     jitter = JITTER
@@ -80,7 +69,7 @@ class LatentProcess:
                 pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
             ]
         latents = {block.name for block in lgm.blocks} | {b.value_name for b in lgm.blocks}
-        moving = [rv.name for rv in direct_parents(graphs, model) if rv.name in latents]
+        moving = [rv.name for rv in ModelIndex(model).parents_of(graphs) if rv.name in latents]
         if moving:
             raise AugmentationError(
                 f"gp {self.name!r}: expected a mean and a covariance that depend on "

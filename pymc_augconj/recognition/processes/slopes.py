@@ -15,14 +15,7 @@ __all__ = ["Slopes"]
 
 
 class Slopes(Gradient):
-    """Derivatives of several scalars by entries of the point, compiled at the first call.
-
-    Parameters
-    ----------
-    scalars : sequence of Variable
-    inputs : mapping from Key to Variable
-        Entries of the point. Derivatives are by those of float type that a scalar depends on.
-    """
+    """Derivatives of several scalars by entries of the point, compiled at the first call."""
 
     def __init__(self, scalars: Sequence[Variable], inputs: Inputs) -> None:
         super().__init__(sum(scalars), inputs)

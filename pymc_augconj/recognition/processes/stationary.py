@@ -47,16 +47,8 @@ _COMPARED, _TOLERANCE = 5, 1e-6
 class StationaryCovariance:
     """The covariance s·g(|x − z|/ℓ) of a process, as a function of θ.
 
-    Parameters
-    ----------
-    kernel : pm.gp.cov.Stationary
-        Of a class in :mod:`.profiles`.
-    scale, lengths : Variable
-        s and ℓ as graphs of ``values``.
-    values : mapping from str to Variable
-        Entries of the point.
-    gradient_of_inducing : bool
-        Whether to return derivatives by Z.
+    The kernel's class is in :mod:`.profiles`; ``scale`` and ``lengths`` are graphs of ``values``,
+    the entries of the point.
     """
 
     def __init__(
@@ -120,16 +112,7 @@ class StationaryCovariance:
         return cls(kernel, scale, lengths, values, gradient_of_inducing=gradient_of_inducing)
 
     def agrees_with(self, graph: PointFunction, point: Point, inputs: Array) -> bool:
-        """Return whether K(Z, Z), K(X, Z) and the diagonal agree with PyMC's graph.
-
-        Parameters
-        ----------
-        graph : PointFunction
-            The three as a function of the point, X and Z.
-        point : mapping
-        inputs : ndarray, shape (n, d)
-            A few of them are compared.
-        """
+        """Return whether K(Z, Z), K(X, Z) and the diagonal agree with PyMC's graph somewhere."""
         some = inputs[np.linspace(0, len(inputs) - 1, _COMPARED).astype(int)]
         X, Z = some[1:], some[:-1]
         theirs = graph.uncompiled({**point, INPUTS: X, INDUCING: Z})

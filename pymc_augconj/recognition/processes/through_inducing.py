@@ -52,17 +52,9 @@ def write_sparse(
 ) -> Model:
     """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    processes : sequence of (pm.gp.Latent, ndarray of shape (M, d), SparseNames)
-        Processes of which every observation takes one value, and their inducing inputs.
-    theta : mapping
-        Initial values of free variables, in place of the model's own.
-    n_predictors : mapping
-        How many predictors an observed variable or potential depends on.
-    smallest_var : float
-        Least residual variance.
+    Of ``processes`` every observation takes one value; ``theta`` has initial values of free
+    variables in place of the model's own, and ``n_predictors`` the number of predictors that an
+    observed variable or potential depends on. ``smallest_var`` is the least residual variance.
     """
     by_variable = {model[gp.f.name]: (gp, Z, names) for gp, Z, names in processes}
     whitened = [_whitened_of(model, process) for process in by_variable]

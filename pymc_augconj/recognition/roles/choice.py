@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pymc.distributions.distribution import PartialObservedRV
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import (
@@ -23,11 +22,7 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from pymc_augconj.recognition.graph.dependence import (
-    direct_parents,
-    distribution_parameters,
-    parameters_of,
-)
+from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.latents.flat import find_flat_stand_ins
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
@@ -48,19 +43,14 @@ _NO_PARTS: Mapping[Variable, Variable] = MappingProxyType({})
 
 
 def choose_structure(
-    model: Model,
+    model: ModelIndex,
     chosen: Collection[str] | None = None,
     parts: Mapping[Variable, Variable] = _NO_PARTS,
 ) -> tuple[Structure, list[ObservedGraph]]:
     """Decide which Gaussian variables are latents, and match the observed ones to likelihoods.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    chosen : collection of str, optional
-        Names of the variables that may be latents; by default every one.
-    parts : mapping
-        Observed variables of ``model`` that stand for a vector of the user's, and that one.
+    ``chosen`` names the variables that may be latents, by default every one; ``parts`` has observed
+    variables that stand for a vector of the user's, and that one.
 
     Raises
     ------
@@ -88,14 +78,11 @@ def choose_structure(
             )
     used_as_density = {observed.variable for observed in matched}
     unmatched = [rv for rv in model.observed_RVs if rv not in used_as_density]
-    # A variable with a given value (pm.observe) is a constant for those that depend on it.
-    used = direct_parents(
-        [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
-    )
     for rv in unmatched:
-        if rv in used or rv in parts:
+        # A variable with a given value (pm.observe) is a constant for those that depend on it.
+        if rv in model.used or rv in parts:
             continue
-        if not direct_parents(distribution_parameters(rv), model):
+        if not model.parents_of(distribution_parameters(rv)):
             raise RecognitionError(
                 f"observed variable {rv.name!r}: expected a distribution that depends on a latent "
                 "variable or a hyperparameter, found one that depends on no free variable at all; "
@@ -134,7 +121,7 @@ def _choose(
         first = _choice(matcher, found, forward, Scope.AUGMENTED)
     except (NotAffineError, UnknownLikelihoodError) as why:
         error = why
-    in_potentials = direct_parents(matcher.model.potentials, matcher.model) & {c.rv for c in found}
+    in_potentials = any(_entering(matcher.model, p, found) for p in matcher.model.potentials)
     augmented = first is not None and bool(first.latents or not in_potentials)
     if not augmented:
         try:
@@ -260,10 +247,10 @@ def _held(
 
 
 def _find(
-    model: Model, forward: Sequence[Variable], chosen: Collection[str] | None
+    model: ModelIndex, forward: Sequence[Variable], chosen: Collection[str] | None
 ) -> list[GaussianVariable]:
     """Return the Gaussian variables, in decreasing order of the gain by integrating them out."""
-    found = find_gaussian_variables(model, _roots(model))
+    found = find_gaussian_variables(model)
     known = {candidate.rv for candidate in found}
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv]
@@ -283,11 +270,6 @@ def _wanted(
     if chosen is None:
         return list(candidates)
     return [c for c in candidates if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
-
-
-def _roots(model: Model) -> list[Variable]:
-    """Return the graphs in which latents act."""
-    return [parent for rv in model.basic_RVs for parent in parameters_of(rv)] + model.potentials
 
 
 def _match_most(
@@ -347,19 +329,15 @@ def _largest_consistent(
 
 
 def _acting_through_means(
-    model: Model,
+    model: ModelIndex,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     densities: bool,
 ) -> tuple[list[GaussianVariable], dict[str, str]]:
     """Leave out candidates until none enters a potential, a covariance or another prior.
 
-    With ``densities`` they may enter potentials that can be read as densities.
-
-    Raises
-    ------
-    NotAffineError
-        If a Gaussian process or a multivariate normal would have to be left out.
+    With ``densities`` they may enter potentials that can be read as densities. A NotAffineError
+    says that a Gaussian process or a multivariate normal would have to be left out.
     """
     kept = list(candidates)
     left_out: dict[str, str] = {}
@@ -392,11 +370,10 @@ def _is_optional(candidate: GaussianVariable, structured: bool) -> bool:
 
 
 def _first_in_potential(
-    model: Model, candidates: Sequence[GaussianVariable], densities: bool
+    model: ModelIndex, candidates: Sequence[GaussianVariable], densities: bool
 ) -> tuple[GaussianVariable, str] | None:
     for potential in model.potentials:
-        parents = direct_parents([potential], model)
-        entering = [candidate for candidate in candidates if candidate.rv in parents]
+        entering = _entering(model, potential, candidates)
         if not entering:
             continue
         why = f"the potential {potential.name!r} depends on it"
@@ -410,19 +387,25 @@ def _first_in_potential(
     return None
 
 
+def _entering(
+    model: ModelIndex, potential: Variable, candidates: Sequence[GaussianVariable]
+) -> list[GaussianVariable]:
+    return [candidate for candidate in candidates if candidate.rv in model.parents[potential]]
+
+
 def _first_elsewhere(
-    model: Model, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
+    model: ModelIndex, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
 ) -> tuple[GaussianVariable, str] | None:
     by_rv = {candidate.rv: candidate for candidate in candidates}
     for rv in model.free_RVs:
         if rv in forward:
             continue
         if rv in by_rv:
-            factor = by_rv[rv].log_factor
-            graphs, what = [by_rv[rv].scale, *([] if factor is None else [factor])], "covariance"
+            graphs = [by_rv[rv].scale, by_rv[rv].log_factor]
+            parents, what = model.parents_of([g for g in graphs if g is not None]), "covariance"
         else:
-            graphs, what = parameters_of(rv), "prior"
-        for parent in direct_parents(graphs, model):
+            parents, what = model.parents[rv], "prior"
+        for parent in parents:
             if parent in by_rv and parent is not rv:
                 why = f"the {what} of {rv.name!r} depends on it"
                 if isinstance(rv.owner.op, PartialObservedRV):
@@ -435,10 +418,10 @@ def _first_elsewhere(
 
 
 def _refused_without_transforms(
-    model: Model, forward: Sequence[Variable]
+    model: ModelIndex, forward: Sequence[Variable]
 ) -> AugmentationError | None:
     """Return why the model could not be read without the transforms of Gaussian variables."""
-    found = find_gaussian_variables(model, _roots(model), transformed=True)
+    found = find_gaussian_variables(model, transformed=True)
     try:
         found = [candidate for candidate in found if candidate.rv not in forward]
         found = list(_choice(Matcher(model), found, forward, Scope.SEVERAL).latents)

@@ -26,13 +26,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from pymc.logprob.transforms import LogTransform
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import EntryDensities
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index, Mask
@@ -48,17 +48,9 @@ _ROUNDING = 1e-9
 
 
 class SeparateEntries(EntryDensities):
-    """The terms of each entry, added up.
+    """The terms of the log density that depend on each entry of a vector, added up.
 
-    Parameters
-    ----------
-    name : str
-        The entry of the point.
-    terms : PointFunction
-        Terms of the log density of the model, as a list of arrays.
-    owner : ndarray of int
-        Entry of each term, −1 where none; terms are flat, one array after the other.
-    size : int
+    ``owner`` has the entry of each term, −1 where none; terms are flat, one array after the other.
     """
 
     def __init__(self, name: str, terms: PointFunction, owner: Index, size: int) -> None:
@@ -88,17 +80,7 @@ class SeparateEntries(EntryDensities):
 def separate_entries(
     name: str, terms: PointFunction, points: Sequence[Point]
 ) -> SeparateEntries | None:
-    """Return the terms by entry; None if a term depends on two entries.
-
-    Parameters
-    ----------
-    name : str
-        The entry of the point.
-    terms : PointFunction
-        The terms of the log density that depend on it.
-    points : sequence of mapping
-        Where dependence is tested.
-    """
+    """Return the terms by entry of the vector ``name``; None if a term depends on two entries."""
     owner: Index | None = None
     for seed, point in enumerate(points):
         rng = np.random.default_rng(seed)
@@ -117,16 +99,16 @@ def separate_entries(
 
 
 def exchanges(
-    model: Model,
     value: Variable,
     terms: Sequence[Variable],
     space: ValueSpace,
     points: Sequence[Point],
 ) -> dict[str, PointFunction]:
     """Return the scalars that the vector multiplies, with the log priors of both."""
+    model = space.model
     if not _is_log(model, value):
         return {}
-    inputs = {value.name: value for value in model.value_vars}
+    inputs = model.inputs
     prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
     found = {}
     for scalar in space.inputs.values():
@@ -141,7 +123,7 @@ def exchanges(
     return found
 
 
-def _is_log(model: Model, value: Variable) -> bool:
+def _is_log(model: ModelIndex, value: Variable) -> bool:
     """Return whether the entry of the point is a logarithm."""
     return isinstance(model.rvs_to_transforms[model.values_to_rvs[value]], LogTransform)
 

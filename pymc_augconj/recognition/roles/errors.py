@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.recognition.graph.dependence import (
-    direct_parents,
+    ModelIndex,
     distribution_name,
     distribution_parameters,
 )
@@ -21,7 +20,7 @@ __all__ = ["has_integrated_process", "no_latent"]
 _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
 
 
-def has_integrated_process(model: Model, outcomes: Iterable[Variable]) -> bool:
+def has_integrated_process(model: ModelIndex, outcomes: Iterable[Variable]) -> bool:
     """Return whether a process is integrated out in the model: one of ``pm.gp.Marginal``, say.
 
     Its covariance depends on hyperparameters, which are sampled like those of a latent process.
@@ -30,28 +29,21 @@ def has_integrated_process(model: Model, outcomes: Iterable[Variable]) -> bool:
     every = [*model.observed_RVs, *outcomes]
     vectors = [rv for rv in every if getattr(rv.owner.op, "ndim_supp", 0)]
     joint = [rv for rv in vectors if about_joint_normal(rv) is not None]
-    return any(direct_parents(distribution_parameters(rv)[1:], model) for rv in joint) or any(
+    return any(model.parents_of(distribution_parameters(rv)[1:]) for rv in joint) or any(
         potential.name.startswith(_OF_MARGINAL_APPROX) for potential in model.potentials
     )
 
 
 def no_latent(
-    model: Model,
+    model: ModelIndex,
     demoted: Mapping[str, str],
     chosen: Collection[str] | None,
     refused: AugmentationError | None,
 ) -> RecognitionError:
     """Return the error of a model without a Gaussian latent variable.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    demoted : mapping
-        Why Gaussian variables are none, by name.
-    chosen : collection of str, optional
-        The variables that may be latents.
-    refused : AugmentationError, optional
-        Why the model could not be read either if no Gaussian variable had a transform.
+    ``demoted`` says why Gaussian variables are none, by name; ``refused`` why the model could not
+    be read either if no Gaussian variable had a transform.
     """
     if demoted:
         listed = "; ".join(f"variable {n!r} is Gaussian, but {why}" for n, why in demoted.items())

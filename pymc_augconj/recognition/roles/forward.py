@@ -33,12 +33,7 @@ def read_forward(
 ) -> tuple[ForwardVariable, ...]:
     """Return the forward variables in an order in which they can be drawn.
 
-    Parameters
-    ----------
-    structure : Structure
-    space : ValueSpace
-    point : mapping
-        Any point, for the shapes of its entries.
+    ``point`` may be any: it gives the shapes of its entries.
     """
     values = space.model.rvs_to_values
     inputs = {}
@@ -47,14 +42,13 @@ def read_forward(
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
-    replacements: dict[Variable, Variable] = {rv: rv for rv in space.hyperparameters}
-    replacements |= {rv: values[rv] for rv in space.model.observed_RVs}
-    replacements |= {
-        latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents
+    replacements = {
+        **space.model.given_data,
+        **{latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents},
     }
     found = []
     for rv in structure.forward:
-        arguments = space.in_values(substitute(list(rv.owner.inputs), replacements))
+        arguments = space.model.in_values(substitute(rv.owner.inputs, replacements))
         node = rv.owner.clone_with_new_inputs(arguments)
         draw = node.outputs[rv.owner.outputs.index(rv)]
         value, transform = values[rv], space.model.rvs_to_transforms[rv]

@@ -27,25 +27,16 @@ def read_hyperparameters(
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
-    Parameters
-    ----------
-    latents, matched
-        The latents and the observed variables of the model.
-    predictors : Variable
-        The graph of the stacked η, in terms of value variables.
-    space : ValueSpace
-    point : mapping
-        Any point, for the shapes of its entries.
-    held : mapping
-        Why some of them must not be optimised, by their names.
-    entries : mapping
-        The densities of the entries of vectors, by their names in the point.
+    ``predictors`` is the graph of the stacked η in value variables; ``held`` says why some must not
+    be optimised, by their names; ``entries`` has the densities of the entries of vectors, by their
+    names in the point, which may be any.
     """
-    covariances = space.in_values([latent.scale for latent in latents])
+    in_values = space.model.in_values
+    covariances = in_values([latent.scale for latent in latents])
     # A latent's value depends on its mean even if no predictor does: if no observation uses an
     # entry, or if means cancel in a difference.
     means = [latent.mean for latent in latents if latent.mean is not None]
-    affine = [predictors, *space.in_values(means)]
+    affine = [predictors, *in_values(means)]
     augmented: list[Variable] = []
     plain: list[Variable] = []
     for observed in matched:
@@ -53,7 +44,7 @@ def read_hyperparameters(
         exact = likelihood.can_augment and not likelihood.has_auxiliary
         group = plain if exact else augmented
         group.extend(observed.params.values())
-    augmented, plain = space.in_values(augmented), space.in_values(plain)
+    augmented, plain = in_values(augmented), in_values(plain)
     found = []
     for rv in space.hyperparameters:
         value = space.model.rvs_to_values[rv]

@@ -1,25 +1,29 @@
-"""Which variables of a model depend on which.
+"""The roles of the variables, and whether a free variable can be drawn from its distribution.
 
-Facts about dependence only; nothing here looks at a formula.
+A variable that nothing observed depends on is drawn, where a draw of PyMC's follows the density
+that PyMC's samplers use. Where it does not, the variable is sampled by its density.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.custom import CustomDistRV, default_not_implemented
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.multivariate import CARRV, ICARRV
+from pymc.distributions.transforms import _default_transform
 from pymc.model import Model
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Variable, equal_computations
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.traversal import ancestors
 
-from pymc_augconj.recognition.graph.dependence import direct_parents, parameters_of
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
-from .drawable import refuse_improper, why_not_drawn
-
-__all__ = [
-    "Structure",
-    "forward_variables",
-]
+__all__ = ["Structure", "forward_variables", "improper_variables"]
 
 
 @dataclass(eq=False)
@@ -33,13 +37,11 @@ class Structure:
     hyperparameters : list of Variable
         Every other free random variable that the observations depend on.
     forward : list of Variable
-        Free random variables that no observation and no potential depends on, in topological
-        order.
+        Free random variables that nothing observed depends on, in topological order.
     factors : list of Variable
         Observed variables and potentials that depend on hyperparameters alone.
     held : dict
-        As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by the names of those
-        hyperparameters that have one.
+        As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
     """
 
     latents: Sequence[GaussianVariable]
@@ -49,45 +51,92 @@ class Structure:
     held: dict[str, str]
 
 
-def forward_variables(model: Model) -> tuple[list[Variable], dict[str, str]]:
+def forward_variables(model: ModelIndex) -> tuple[list[Variable], dict[str, str]]:
     """Return the free variables that are drawn from their distributions given the rest.
 
-    Returns
-    -------
-    forward : list of Variable
-        Those that no observed variable and no potential depends on, nor one of ``undrawn``.
-    undrawn : dict
-        Names of variables that no observed variable and no potential depends on, but that cannot
-        be drawn: each with the reason.
-
-    Raises
-    ------
-    RecognitionError
-        If one of these has an improper prior.
+    Nothing observed depends on them, nor on variables that cannot be drawn: these are returned by
+    name, each with the reason. A RecognitionError says that one of them has an improper prior.
     """
-    parents = {rv: direct_parents(parameters_of(rv), model) for rv in model.basic_RVs}
-    needed = _with_ancestors(
-        [*model.observed_RVs, *direct_parents(model.potentials, model)], parents
-    )
+    needed = model.with_ancestors([*model.observed_RVs, *model.potentials])
     undrawn: dict[Variable, str] = {}
     for rv in model.free_RVs:
-        if rv not in needed and (why := why_not_drawn(model, rv)) is not None:
-            refuse_improper(model, rv)
+        if rv not in needed and (why := _why_not_drawn(model, rv)) is not None:
+            _refuse_improper(model, rv)
             undrawn[rv] = why
-    needed |= _with_ancestors(undrawn, parents)
+    needed |= model.with_ancestors(undrawn)
     # model.free_RVs is in the order of definition, which is a topological order.
     forward = [rv for rv in model.free_RVs if rv not in needed]
     return forward, {rv.name: why for rv, why in undrawn.items()}
 
 
-def _with_ancestors(
-    variables: Iterable[Variable], parents: Mapping[Variable, Iterable[Variable]]
-) -> set[Variable]:
-    found: set[Variable] = set()
-    frontier = list(variables)
-    while frontier:
-        rv = frontier.pop()
-        if rv not in found:
-            found.add(rv)
-            frontier.extend(parents[rv])
-    return found
+def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:
+    """Return why draws of ``rv`` do not follow its density in ``model``; None if they do."""
+    if not _is_default(model, rv):
+        return "its transform= changes its distribution"
+    for op in _ops_of(model, rv):
+        if isinstance(op, CARRV):
+            return "PyMC's draws of a CAR do not have the covariance of its density"
+        if isinstance(op, PartialObservedRV):
+            return "PyMC keeps it together with the observed entries"
+        if isinstance(op, FlatRV | HalfFlatRV | ICARRV) or _is_without_random(op):
+            return f"PyMC cannot draw from {type(op).__name__.removesuffix('RV')}"
+    return None
+
+
+def _refuse_improper(model: ModelIndex, rv: Variable) -> None:
+    """Refuse a variable that nothing observed depends on and that has no proper distribution."""
+    if isinstance(rv.owner.op, FlatRV | HalfFlatRV) and _is_default(model, rv):
+        raise RecognitionError(
+            f"variable {rv.name!r}: expected a proper prior, since nothing observed depends on it, "
+            f"found {type(rv.owner.op).__name__.removesuffix('RV')}; remove the variable, or give "
+            "it a proper prior"
+        )
+
+
+def improper_variables(model: Model) -> list[str]:
+    """Return the names of free variables whose density has no integral."""
+    improper, index = FlatRV | HalfFlatRV | ICARRV, ModelIndex(model)
+    return [
+        str(rv.name)
+        for rv in model.free_RVs
+        if any(isinstance(op, improper) for op in _ops_of(index, rv))
+    ]
+
+
+def _ops_of(model: ModelIndex, rv: Variable) -> Iterator[Op]:
+    """Yield the ops that a draw of ``rv`` executes, given the other variables of the model."""
+    others = set(model.basic_RVs) - {rv}
+    drawn = [var for var in ancestors([rv], blockers=others) if var.owner and var not in others]
+    pending = [var.owner.op for var in drawn]
+    while pending:
+        op = pending.pop()
+        yield op
+        if isinstance(op, HasInnerGraph):
+            pending += [node.op for node in op.fgraph.apply_nodes]
+
+
+def _is_default(model: ModelIndex, rv: Variable) -> bool:
+    """Return whether the transform of ``rv`` covers the support of its distribution.
+
+    PyMC's own transform does, and so does none; another may cover a part of it, as ``ordered``
+    does.
+    """
+    transform, default = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
+    if transform is None or transform is default:
+        return True
+    if default is None:
+        return False
+    value, inputs = model.rvs_to_values[rv], rv.owner.inputs
+    if default.forward(rv, *inputs).type != value.type:
+        return False
+    return equal_computations(
+        [transform.backward(value, *inputs), transform.log_jac_det(value, *inputs)],
+        [default.backward(value, *inputs), default.log_jac_det(value, *inputs)],
+    )
+
+
+def _is_without_random(op: Op) -> bool:
+    """Return whether ``op`` is a ``CustomDist`` without ``random``."""
+    # Without a given function PyMC has one that raises.
+    name = getattr(getattr(op, "_random_fn", None), "__qualname__", "")
+    return isinstance(op, CustomDistRV) and name.startswith(default_not_implemented.__qualname__)
