@@ -87,47 +87,38 @@ class LatentBlock(GaussianStructure):
 
     Attributes
     ----------
-    name : str
-        Variable of the user's model: ``"f"`` for both forms of ``gp.prior``.
-    value_name : str
-        Entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
+    name, value_name, shape
+        Variable of the user's model, ``"f"`` for both forms of ``gp.prior``; its entry in PyMC's
+        point, ``"f_rotated_"`` where the free variable is whitened; and the shape of that entry.
     form : str
         For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
-    shape : tuple of int
-        Shape of the entry in the point.
-    size : int
-        Length of one independent output of u; K is (size, size).
-    copies : int
-        Number of independent outputs that share K (``gp.prior(n_outputs=2)``).
+    size, copies : int
+        Length of one independent output of u, K is (size, size); and the number of outputs that
+        share K (``gp.prior(n_outputs=2)``).
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     kind : str
-        Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, shape
-        (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
-        deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
-        ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
-        their first values, (E + W,); ``"markov"`` variances and rates of processes, and the
+        Structure of the covariance, which determines the value of ``scale``: ``"dense"`` K, (size,
+        size); ``"factor"`` its lower Cholesky factor; ``"diagonal"`` standard deviations,
+        (copies·size,); ``"standard"`` ones; ``"precision"`` entries of Q = K⁻¹, (E,), and for W
+        random walks the precisions of their first values, (E + W,); ``"intrinsic"`` entries of B
+        and the precision of the sum; ``"markov"`` variances and rates of processes, and the
         variance of noise. See :mod:`pymc_augconj.latents.registry`.
-    scale : PointMap
     scale_pullback : callable, optional
-        ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
-        entries of the point in ``scale.names``.
+        ``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩ by the entries in ``scale.names``.
     mean : PointMap, optional
-        Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
-        None where it is zero.
+        Prior mean of the value, flat, as a function of θ and of other blocks' values; None if zero.
     entries : ndarray of int, shape (2, E), optional
-        For ``"precision"``: rows and columns of the entries of Q, in both triangles.
+        Rows and columns of the entries of Q, in both triangles.
     inputs : MarkovInputs, optional
-        For ``"markov"``: the inputs of the process.
+        Inputs of a Markov process.
     log_factor : callable, optional
-        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
-        the normal one, if it depends on θ, else None; it is part of ``log_prior``.
+        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and the
+        normal one, if it depends on θ; it is part of ``log_prior``.
     log_peak : PointMap, optional
-        For ``"precision"``: the normal log density at its mean by the user's own formula, for
-        where log|Q| from the entries has no digits.
+        Normal log density at its mean by the user's own formula, for where log|Q| has no digits.
     is_flat : bool
-        Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
-        large that nothing of the normal density is left in any sum.
+        Whether the prior density is one everywhere; standard deviations are then very large.
     transform : EntryTransform, optional
         None where the entry is the value.
     """

@@ -118,18 +118,8 @@ class SiteEvaluation(Protocol):
 class Evaluation:
     """The bound at one set of sites; arrays are stacked as in :mod:`pymc_augconj.gaussian.sites`.
 
-    Attributes
-    ----------
-    h, lam : ndarray
-        The sites.
-    target_h, target_lam : ndarray
-        Targets of the rule.
-    mean, cov : ndarray
-        Moments of the predictors.
-    expected, divergence : float
-        Σ ℓ and KL(q‖p); the bound is their difference.
-    rounding : float
-        Size of the rounding error of the bound.
+    ``expected`` and ``divergence`` are Σ ℓ and KL(q‖p), whose difference is the bound, and
+    ``rounding`` the size of its rounding error.
     """
 
     h: Array
@@ -184,21 +174,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Report of one accepted iteration.
+    """One accepted iteration: its number from 0 for the start, the bound and its terms.
 
-    Attributes
-    ----------
-    iteration : int
-        Number, from 0 for the start.
-    bound, expected, divergence : float
-        The bound and its two terms, Σ ℓ and KL(q‖p).
-    residual : float
-        See :attr:`Evaluation.residual`.
-    rate : float
-        Fraction of the way to the targets; less than 1 for damped steps.
-    extrapolated : bool
-    evaluations : int
-        Number of factorisations of the iteration.
+    ``residual`` is that of :class:`Evaluation`, ``rate`` the fraction of the way to the targets,
+    and ``evaluations`` the number of factorisations.
     """
 
     iteration: int
@@ -226,14 +205,8 @@ class Climb[E: SiteEvaluation]:
 class FitState:
     """State passed to a callback after every iteration.
 
-    Attributes
-    ----------
-    count : int
-        Number of iterations so far, over all values of θ.
-    iteration : Iteration
-        Bound, its terms and the residual; numbered from the last change of θ.
-    mean, var : ndarray, shape (N,)
-        Moments of the predictors; of the weights where the data are in chunks.
+    ``count`` is the number of iterations over all θ; ``iteration`` is numbered from the last change
+    of θ; ``mean`` and ``var`` are of the predictors, or of the weights where data are in chunks.
     """
 
     count: int
@@ -245,16 +218,9 @@ class FitState:
 class ProcessPrior(Protocol):
     """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ.
 
-    Attributes
-    ----------
-    name : str
-        Latent block of the process at the model's own inputs.
-    names : tuple of Key
-        Entries of the point on which mean and covariances depend.
-    inputs : ndarray, shape (n, d)
-        The model's own inputs; a memory map is kept as such.
-    jitter : float
-        Added to the diagonal of K(Z, Z).
+    ``name`` is its latent block at the model's own ``inputs``, (n, d), perhaps a memory map;
+    ``names`` are the entries of the point that it depends on; ``jitter`` is added to the diagonal
+    of K(Z, Z).
     """
 
     name: str
@@ -290,15 +256,9 @@ class ProcessPrior(Protocol):
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """Posterior of the weights from an earlier fit.
+    """Posterior q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) of the weights from an earlier fit.
 
-    Attributes
-    ----------
-    precision : ndarray, shape (D, D)
-    linear : ndarray, shape (D,)
-        B and b of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
-    count : int
-        Number of iterations of that fit, for stochastic step sizes.
+    ``precision`` is B, (D, D), ``linear`` b, and ``count`` the iterations of that fit.
     """
 
     precision: Array
@@ -310,17 +270,9 @@ class FirstWeights:
 class SparseProblem:
     """A fit through inducing points.
 
-    Attributes
-    ----------
-    priors : sequence of ProcessPrior
-        The processes.
-    inducing : sequence of ndarray
-        Inducing inputs of each process, shape (M, d), initial or fixed.
-    rng : Generator
-    data : ChunkedData, optional
-        All the data, of which the model has a sample; by default the model's data.
-    first : FirstWeights, optional
-        Starting point; by default the prior.
+    ``inducing`` has inputs of each process, (M, d), initial or fixed. ``data`` are all the data, of
+    which the model has a sample, by default the model's; ``first`` is the start, by default the
+    prior.
     """
 
     priors: Sequence[ProcessPrior]
@@ -335,25 +287,10 @@ class SparseProblem:
 class FitProblem:
     """Input of a fitting engine.
 
-    Attributes
-    ----------
-    model : LatentGaussianModel
-    point : mapping
-        Initial or fixed θ.
-    probes : sequence of mapping
-        Other values of θ at which predictors must agree to be merged.
-    members : sequence of Hyperparameter
-        Hyperparameters to optimise; empty for a fixed θ.
-    log_prior : callable
-        Value and derivatives of the term added to the evidence.
-    max_iter : int
-    tol : float
-    callback : callable, optional
-        Called with a :class:`FitState` after every iteration.
-    options : Options
-        Of the engine's class; another one stands for the defaults.
-    sparse : SparseProblem, optional
-        Present if processes act through inducing points.
+    ``point`` is the initial or fixed θ, and ``probes`` are other values at which predictors must
+    agree to be merged. ``members`` are the hyperparameters to optimise, ``log_prior`` is added to
+    the evidence, and ``callback`` is called with a :class:`FitState` after every iteration.
+    ``options`` of another class than the engine's stand for the defaults.
     """
 
     model: LatentGaussianModel
@@ -374,22 +311,15 @@ class FitOutcome:
 
     Attributes
     ----------
-    point : dict
-        θ.
-    h, lam : ndarray, shape (N,)
-        Sites of every predictor.
-    evidence : float
-        The engine's value of log p(y | θ).
-    objective : float
-        Evidence, plus the log prior if requested.
-    prior : LatentPrior
-        The prior at θ.
-    groups : RowGroups
+    point, h, lam
+        θ, and the sites of every predictor.
+    evidence, objective, evidence_error : float
+        The engine's value of log p(y | θ); the same plus the log prior if requested; and the
+        estimated rounding error of the Gaussian log evidence at the end.
+    prior, groups
+        The prior at θ, and the merged rows.
     space : str
         The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    converged : bool
-    message : str
-    iterations : list of Iteration
     gradient : dict
         Gradient of the objective at θ, by entry of the point.
     diagnostics : dict
@@ -397,8 +327,6 @@ class FitOutcome:
     inducing : dict
         Inducing inputs, by process, where there are any: ``h`` and ``lam`` are then sites of the
         weights, see :mod:`.sparse_outcome`.
-    evidence_error : float
-        The estimated rounding error of the Gaussian log evidence at the end.
     nested : NestedPosterior, optional
         The density over θ, of an engine that integrates over it.
     """

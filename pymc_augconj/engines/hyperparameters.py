@@ -1,13 +1,9 @@
 """Hyperparameters that maximise the bound: L-BFGS on the unconstrained scale.
 
-The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
-inner optimiser run, started at the sites of the best θ so far, and one gradient by
-:mod:`.variational.bound`. The error of J is of second order in the residual of the inner run,
-the error of its gradient of first order; so an inner run ends early while the gradient is large.
-
-References
-----------
-Nocedal & Wright (2006), Numerical Optimization, 2nd ed., section 7.2.
+The objective is max over sites of the bound, plus a log prior. Each θ takes an inner optimiser run,
+started at the sites of the best θ so far, and one gradient. The error of the objective is of second
+order in the residual of the inner run, that of its gradient of first order; so an inner run ends
+early while the gradient is large (Nocedal & Wright 2006, Numerical Optimization, section 7.2).
 """
 
 from __future__ import annotations
@@ -54,25 +50,10 @@ class Family(Protocol):
 
 @dataclass
 class HyperClimb[E: SiteEvaluation]:
-    """The end of an optimisation of hyperparameters.
+    """The end of an optimisation of hyperparameters, at the best θ.
 
-    Attributes
-    ----------
-    point : dict
-        The best θ.
-    climb : Climb
-        The inner optimiser run there.
-    objective : float
-        Bound plus log prior.
-    converged : bool
-    message : str
-    iterations : list of Iteration
-        All inner iterations, numbered from 0 for each value of θ. Bounds need not increase between
-        the values that a line search tries.
-    evaluations : int
-        Number of values of θ that were tried.
-    gradient : dict
-        Gradient of the objective at the best θ.
+    ``climb`` is the inner run there and ``objective`` its bound plus log prior. ``iterations`` are
+    all inner ones, numbered from 0 for each of the ``evaluations`` values of θ that were tried.
     """
 
     point: dict[str, np.ndarray]
@@ -88,16 +69,8 @@ class HyperClimb[E: SiteEvaluation]:
 class Search[E: SiteEvaluation]:
     """The bound plus the log prior as a function of θ, with the best θ so far.
 
-    Parameters
-    ----------
-    family : Family
-    problem : FitProblem
-        ``max_iter`` limits each inner run and L-BFGS; ``tol`` is the tolerance of the inner runs.
-    report : callable
-        Called after every inner iteration, see :func:`.reporter`.
-    inner, gradient : callable
-        The inner run at each θ, with the signature of
-        :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of its optimum.
+    ``problem.max_iter`` limits each inner run and L-BFGS. ``inner`` has the signature of
+    :func:`~pymc_augconj.engines.variational.ascent.climb`; ``gradient`` differentiates its optimum.
     """
 
     def __init__(
@@ -126,10 +99,7 @@ class Search[E: SiteEvaluation]:
     def ascend(self) -> HyperClimb[E]:
         """Return the maximum over the problem's members, or the end at its fixed θ.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no posterior at the start.
+        Raises NotPositiveDefiniteError if there is no posterior at the start.
         """
         problem = self.problem
         if not self.members:
@@ -227,12 +197,8 @@ class Search[E: SiteEvaluation]:
     ) -> tuple[HyperClimb[E], dict[str, Array]]:
         """Return the inner run at ``x`` and the derivatives of its optimum.
 
-        It begins at the sites ``start``, by default those of the best θ.
-
-        Raises
-        ------
-        NotPositiveDefiniteError, FloatingPointError
-            If there is no posterior.
+        It begins at the sites ``start``, by default those of the best θ. Raises
+        NotPositiveDefiniteError or FloatingPointError if there is no posterior.
         """
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)

@@ -138,12 +138,8 @@ def minibatch_engines() -> tuple[str, ...]:
 def given_options(method: str, options: Mapping[str, Any]) -> Options:
     """Return an engine's options, those that are None by default.
 
-    Raises
-    ------
-    AugmentationError
-        If one of them is another engine's, or out of range.
-    TypeError
-        If no engine has an option of that name.
+    Raises AugmentationError if one is another engine's or out of range, and TypeError if no engine
+    has an option of that name.
     """
     given = {}
     for name, value in options.items():
