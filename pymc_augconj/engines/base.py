@@ -103,21 +103,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Report of one accepted iteration.
+    """One accepted iteration: its number from 0 for the start, the bound and its terms.
 
-    Attributes
-    ----------
-    iteration : int
-        Number, from 0 for the start.
-    bound, expected, divergence : float
-        The bound and its two terms, Σ ℓ and KL(q‖p).
-    residual : float
-        See :attr:`Evaluation.residual`.
-    rate : float
-        Fraction of the way to the targets; less than 1 for damped steps.
-    extrapolated : bool
-    evaluations : int
-        Number of factorisations of the iteration.
+    ``residual`` is that of :class:`Evaluation`, ``rate`` the fraction of the way to the targets,
+    and ``evaluations`` the number of factorisations.
     """
 
     iteration: int
@@ -145,14 +134,8 @@ class Climb[E: Evaluation]:
 class FitState:
     """State passed to a callback after every iteration.
 
-    Attributes
-    ----------
-    count : int
-        Number of iterations so far, over all values of θ.
-    iteration : Iteration
-        Bound, its terms and the residual; numbered from the last change of θ.
-    mean, var : ndarray, shape (N,)
-        Moments of the predictors; of the weights where the data are in chunks.
+    ``count`` is the number of iterations over all θ; ``iteration`` is numbered from the last change
+    of θ; ``mean`` and ``var`` are of the predictors, or of the weights where data are in chunks.
     """
 
     count: int

@@ -1,13 +1,9 @@
 """Hyperparameters that maximise the bound: L-BFGS on the unconstrained scale.
 
-The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
-inner optimiser run, started at the sites of the best θ so far, and one gradient by
-:mod:`.variational.bound`. The error of J is of second order in the residual of the inner run,
-the error of its gradient of first order; so an inner run ends early while the gradient is large.
-
-References
-----------
-Nocedal & Wright (2006), Numerical Optimization, 2nd ed., section 7.2.
+The objective is max over sites of the bound, plus a log prior. Each θ takes an inner optimiser run,
+started at the sites of the best θ so far, and one gradient. The error of the objective is of second
+order in the residual of the inner run, that of its gradient of first order; so an inner run ends
+early while the gradient is large (Nocedal & Wright 2006, Numerical Optimization, section 7.2).
 """
 
 from __future__ import annotations

@@ -1,44 +1,35 @@
 """Conditioning N predictors on their sites with one N × N Cholesky factorisation.
 
-Prior η ~ N(0, K), sites exp(hᵢ ηᵢ − ½ λᵢ ηᵢ²). For λ ≥ 0, Λ = diag(λ) and C = K + Λ⁻¹,
+Prior η ~ N(0, K), sites exp(hᵢ ηᵢ − ½ λᵢ ηᵢ²). For λ ≥ 0, Λ = diag(λ) and C = K + Λ⁻¹ = L Lᵀ,
 
-    α = (I + ΛK)⁻¹ h = C⁻¹ Λ⁻¹ h,        R = (K + Λ⁻¹)⁻¹ = C⁻¹,
+    α = (I + ΛK)⁻¹ h = C⁻¹ Λ⁻¹ h,        R = C⁻¹,        μ = K α,        Σ = K − K R K,
+    log Z = ½ hᵀKα − ½ log|I + ΛK|,        ∂log Z/∂K = ½ (α αᵀ − R).
 
-    μ = K α,        Σ = K − K R K,        log Z = ½ hᵀKα − ½ log|I + ΛK|,
-
-    ∂log Z/∂K = ½ (α αᵀ − R),      ∂log Z/∂h = μ,      ∂log Z/∂λ = −½ (diag Σ + μ²),
-
-and α is the derivative by a prior mean. C is as stable as the textbook's B = I + Λ^½ K Λ^½
-(Rasmussen & Williams 2006, alg. 3.1): they differ by a diagonal scaling, under which the rounding
-errors of a Cholesky factorisation do not change (Higham 2002, section 10.1). Forming C takes a copy
-and N additions, where B takes two multiplications for each entry; and α needs neither a product
-with K nor the subtraction by which B loses digits when λK is large. B also allows λᵢ = 0, see
-:data:`SMALLEST_PRECISION`.
+C is as stable as the textbook's I + Λ^½ K Λ^½ (Rasmussen & Williams 2006, algorithm 3.1), of which
+it is a diagonal scaling (Higham 2002, section 10.1), and α loses no digits where λK is large.
 
 Coefficients β ~ N(0, I) with columns H, η = f + Hβ, are a *border* of C: K is the covariance of f
-alone, so that wide ones bring no large numbers into it. With C = L Lᵀ and H̃ = L⁻¹H,
+alone, so that wide ones bring no large numbers into it. With H̃ = L⁻¹H,
 
     M = I + H̃ᵀH̃ = L_M L_Mᵀ,        Q = H̃ L_M⁻ᵀ,        P = L⁻ᵀQ,        B = H L_M⁻ᵀ − K P,
     R = L⁻ᵀ (I − Q Qᵀ) L⁻¹,        Σ = K − K C⁻¹K + B Bᵀ,        μ = K α + H E[β],
     E[β] = L_M⁻ᵀ Qᵀ L⁻¹ Λ⁻¹ h,        Cov[β] = M⁻¹,        Cov[β, η] = L_M⁻ᵀ Bᵀ,
 
-and log|M| is added to log|I + ΛK|. Scaling a column of H scales its row and column of M, and leaves
-the rounding errors of all the rest as they are.
+and log|M| is added to log|I + ΛK|.
 
 Sites of a likelihood that is not log-concave may have λᵢ < 0. Let Λ₊ hold the others, E select the
-k negative ones, and let the index + mark results for Λ₊ alone. Conditioning that posterior on the
-other k sites is a correction of rank k,
+k negative ones, and the index + mark results for Λ₊ alone (α₊ and μ₊ for all h). Conditioning on
+the other k sites is a correction of rank k, at 2 k N² multiplications,
 
     W = E − C⁻¹KE − P BᵀE,    V = Σ₊E = K (E − C⁻¹KE) + B BᵀE,    S = |Λ₋|⁻¹ − Eᵀ V,
     R = R₊ − W S⁻¹ Wᵀ,        Σ = Σ₊ + V S⁻¹ Vᵀ,        α = α₊ + W S⁻¹ Eᵀμ₊,
     log|I + ΛK| = log|I + Λ₊K| + log|Λ₋| + log|S|,
 
-with α₊, μ₊ for all h under Λ₊, and of the coefficients of the border, with T = L_M⁻ᵀBᵀE,
+and of the coefficients of the border, with T = L_M⁻ᵀBᵀE,
 
     E[β] = E₊[β] + T S⁻¹ Eᵀμ₊,    Cov[β] = M⁻¹ + T S⁻¹ Tᵀ,    Λ Cov[η, β] = P L_M⁻¹ − W S⁻¹ Tᵀ.
 
-A Gaussian posterior exists if and only if S is positive definite. The correction costs 2 k N²
-beyond the factorisation.
+A Gaussian posterior exists if and only if S is positive definite.
 
 References
 ----------
@@ -88,10 +79,7 @@ class ConditionedPredictors:
     Parameters
     ----------
     K : array, shape (N, N)
-        Prior covariance, symmetric, perhaps singular; kept by reference. Both triangles are read;
-        fastest if Fortran- or C-ordered.
-    h, lam : array, shape (N,)
-        The sites.
+        Prior covariance, symmetric, perhaps singular, kept by reference.
     H : array, shape (N, p), optional
         Columns of the border.
     work : array, shape (N, N), optional
@@ -99,29 +87,22 @@ class ConditionedPredictors:
 
     Attributes
     ----------
-    mean, alpha : array, shape (N,)
-        μ and α = h − Λμ.
-    coefficients : array, shape (p,)
-        E[β].
-    log_det : float
-        log|I + Λ(K + H Hᵀ)|.
-    log_normalizer : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K + H Hᵀ) dη = ½ (hᵀμ − log_det).
+    mean, alpha, coefficients : array
+        μ, α = h − Λμ and E[β].
+    log_det, log_normalizer : float
+        log|I + Λ(K + H Hᵀ)|; and log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K + H Hᵀ) dη.
     error, factor_error : float
         Estimated rounding errors of ``log_normalizer`` and of ½ ``log_det``.
     chol_C, chol_M : array
         The factors in the lower triangles.
-    precision : array, shape (N,)
-        λ, at least :data:`SMALLEST_PRECISION`.
-    is_signed : bool
-        Whether a precision is negative.
+    precision, is_signed
+        λ, at least :data:`SMALLEST_PRECISION`; and whether a precision is negative.
 
     Raises
     ------
     NotPositiveDefiniteError
-        If the negative precisions outweigh the prior, so that no Gaussian posterior exists, or a
-        number is not finite, or C has no Cholesky factor: K is not positive semi-definite, or λK
-        exceeds about 1e15, beyond what float64 resolves.
+        If the negative precisions outweigh the prior, or a number is not finite, or C has no
+        Cholesky factor: K is not positive semi-definite, or λK exceeds about 1e15.
     """
 
     def __init__(

@@ -34,10 +34,7 @@ _ROUNDING = 1e-14
 class Rotation:
     """An orthogonal change of coordinates Q within sets of rows; other rows stay.
 
-    Attributes
-    ----------
-    parts : sequence of (ndarray, ndarray)
-        Rows, shape (P, N), and Q of each set, shape (P, P, N).
+    ``parts`` are the rows, shape (P, N), and Q, shape (P, P, N), of each set.
     """
 
     parts: Sequence[tuple[Index, Array]] = ()
@@ -70,17 +67,8 @@ class Rotation:
 class Coupling:
     """Pairs of rows that sites couple, and the algebra of a stacked Λ.
 
-    Parameters
-    ----------
-    n_rows : int
-        n.
-    rows : sequence of ndarray of int, shape (P, N)
-        The rows of each variable whose Λ are P × P blocks.
-
-    Attributes
-    ----------
-    first, second : ndarray of int, shape (number of pairs,)
-        Rows of each pair, ordered by variable and pair of predictors.
+    ``rows`` are those of each variable whose Λ are P × P blocks, (P, N), of ``n_rows``; ``first``
+    and ``second`` the rows of each pair, ordered by variable and pair of predictors.
     """
 
     def __init__(self, n_rows: int, rows: Sequence[Index] = ()) -> None:
@@ -165,14 +153,9 @@ class Span:
 
 
 class SiteLayout:
-    """The stacked rows of several observed variables.
+    """The stacked rows of several observed variables of the ``shapes`` (P, N).
 
-    Parameters
-    ----------
-    shapes : sequence of (int, int)
-        (P, N) of each.
-    full : sequence of bool
-        Whether its Λ are P × P blocks.
+    ``full`` says whether the Λ of each are P × P blocks.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, int]], full: Sequence[bool]) -> None:

@@ -1,12 +1,7 @@
 """The precision M = I + ΦᵀΛΦ of latent weights v ~ N(0, I) given sites on η = Φ v.
 
-There is no division by λ, so negative precisions are allowed as long as M is positive definite,
-which its Cholesky factorisation decides.
-
-References
-----------
-Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.1.
-Rue (2001), Fast sampling of Gaussian Markov random fields.
+There is no division by λ, so negative precisions are allowed as long as M is positive definite
+(Rasmussen & Williams 2006, Gaussian Processes for Machine Learning, section 2.1).
 """
 
 from __future__ import annotations
@@ -24,17 +19,7 @@ __all__ = ["cholesky", "weight_precision"]
 
 
 def weight_precision(Phi: Array, lam: Array, work: Array | None = None) -> Array:
-    """Return M, lower triangle.
-
-    Parameters
-    ----------
-    Phi : array, shape (N, D)
-        Whitened design, C- or Fortran-ordered.
-    lam : array, shape (N,)
-        Site precisions, of either sign.
-    work : array, shape (D, D), optional
-        Fortran-ordered array to write to.
-    """
+    """Return M, lower triangle, in ``work``; Φ is (N, D), and λ of either sign."""
     M = square_work_array(Phi.shape[1], work)
     M.fill(0.0)
     diagonal_view(M)[...] = 1.0
@@ -58,18 +43,9 @@ def _add_gram(M: Array, sign: float, rows: Array, weights: Array) -> Array:
 def cholesky(M: Array, lam: Array) -> tuple[Array, float, float, Array]:
     """Overwrite M with its lower factor; return it, log|M|, its estimated error and diag M.
 
-    Parameters
-    ----------
-    M : array, shape (D, D)
-        Fortran-ordered; its lower triangle is read, and the upper one of the factor is meaningless.
-    lam : array
-        Site precisions, for the error's message.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If negative precisions outweigh the prior, so that no Gaussian posterior exists, or a
-        number is not finite.
+    M is Fortran-ordered; its lower triangle is read, and the upper one of the factor is
+    meaningless. ``lam`` is for the message of NotPositiveDefiniteError: if negative precisions
+    outweigh the prior, so that no Gaussian posterior exists, or a number is not finite.
     """
     diagonal = diagonal_view(M).copy()
     chol_M, info = dpotrf(M, lower=1, clean=0, overwrite_a=1)

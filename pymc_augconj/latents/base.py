@@ -1,9 +1,6 @@
 """The contract of the prior of a block of latents, whatever the structure of its covariance.
 
 A block has the innovation u ~ N(0, K(θ)), K = S Sᵀ, and the whitened latents v ~ N(0, I), u = S v.
-Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`, listed in
-:mod:`.registry`. A subclass defines the abstract methods; the others follow from these, and are
-overridden where the structure saves work.
 """
 
 from __future__ import annotations
@@ -34,18 +31,11 @@ class PredictorGradient(Protocol):
 
 
 class BlockPrior(ABC):
-    """One block at one θ.
+    """One block at one θ; each kind is a subclass, listed in :mod:`.registry`.
 
-    Vectors of latents are flat, shape (total_size,). Some methods take several as the rows of an
-    array, shape (count, total_size).
-
-    Attributes
-    ----------
-    block : LatentBlock
-    array : ndarray
-        Value of ``block.scale``, jitter included.
-    jitter : float
-        Added to the diagonal of the user's K for the factorisation.
+    Vectors of latents are flat, (total_size,); some methods take several as the rows of an array.
+    Methods that are not abstract are overridden where structure saves work. ``array`` is the value
+    of ``block.scale``, with ``jitter`` added to the diagonal of the user's K.
     """
 
     #: Value of :attr:`.LatentBlock.kind`.
@@ -62,10 +52,7 @@ class BlockPrior(ABC):
     def factorized(self) -> Self:
         """Return this block factorised, with the jitter that its covariance needs.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If K has no factor.
+        Raises NotPositiveDefiniteError if K has no factor.
         """
         return self
 

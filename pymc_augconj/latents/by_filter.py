@@ -2,7 +2,7 @@
 
 Each merged row takes at most one value u of a Markov process, η_r = c_r u_i(r) + (Hβ)_r, with
 independent coefficients β ~ N(0, I) as a border of few columns. Sites of rows that take the same
-value are one observation z of it, and what is left of them is of β alone: with A the map of u,
+value are one observation z of it, and the rest of them depends on β alone: with A the map of u,
 
     Λᵤ = AᵀΛA,    z = Λᵤ⁻¹Aᵀh,    H̄ = Λᵤ⁻¹AᵀΛH,    W = H − A H̄,    C = K + Λᵤ⁻¹,
     (A K Aᵀ + Λ⁻¹)⁻¹H = Λ W + ΛA Λᵤ⁻¹C⁻¹H̄,         M = I + WᵀΛW + H̄ᵀC⁻¹H̄ = L_M L_Mᵀ,
@@ -12,9 +12,9 @@ and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, �
 
     β = E[β] + L_M⁻ᵀ ξ_β,        v = ξ + SᵀC⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
 
-and many ν the same v, of which one is drawn as in :mod:`.by_observations`. Products with C⁻¹, S and
-their transposes are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Where
-some are negative nothing changes but ε, which has no real scale: there are no draws then.
+and many ν the same v, of which one is drawn as in :mod:`.by_observations`. Products with C⁻¹ and S
+are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Negative precisions are
+allowed but in draws, as then ε has no real scale.
 """
 
 from __future__ import annotations

@@ -164,13 +164,7 @@ class GramPosterior(FactorPosterior):
 
 
 class GramSolver(Solver):
-    """For blocks that are all diagonal and sites that do not couple rows.
-
-    Parameters
-    ----------
-    groups : RowGroups
-    pattern : GramPattern
-    """
+    """For blocks that are all diagonal, or repeated, and sites that do not couple rows."""
 
     name = "gram"
 

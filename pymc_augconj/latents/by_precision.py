@@ -42,16 +42,7 @@ _MANY = 256
 class FactorPosterior(Posterior):
     """Posterior x = L⁻ᵀ (L⁻¹g + ν) of coordinates with the precision M = L Lᵀ.
 
-    Parameters
-    ----------
-    prior, groups, sites
-        As for :class:`.Posterior`.
-    factor : SparseFactor or BorderedFactor
-        L.
-    half : ndarray, shape (D,)
-        L⁻¹ g.
-    log_det : float
-        log|M| − log|Q|.
+    ``factor`` is L, ``half`` L⁻¹ g, and ``log_det`` log|M| − log|Q|.
     """
 
     def __init__(

@@ -58,12 +58,7 @@ def _covariance_error(
 class WeightPosterior(Posterior):
     """Posterior by the lower factor of M, whose upper triangle is meaningless.
 
-    Parameters
-    ----------
-    factor : tuple
-        L, log|M|, its estimated error, and the diagonal of M.
-    projected : ndarray, shape (D,)
-        Φᵀh.
+    ``factor`` is L, log|M|, its estimated error and the diagonal of M; ``projected`` is Φᵀh.
     """
 
     def __init__(

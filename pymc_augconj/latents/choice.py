@@ -85,10 +85,7 @@ def choose_solver(
 ) -> type[Solver]:
     """Return the cheapest solver.
 
-    Raises
-    ------
-    AugmentationError
-        If its matrices are too large to hold.
+    Raises AugmentationError if its matrices are too large to hold.
     """
     kind = cheapest_solver(blocks, groups, fit=fit)
     size = kind.largest_order(blocks, groups)
@@ -105,10 +102,7 @@ def choose_solver(
 class CertifiedSolver:
     """Conditions by one solver, and by others where its log normaliser has no digits.
 
-    Parameters
-    ----------
-    ways : sequence of callable
-        Each makes a :class:`.Solver` when it is first used; the preferred one first.
+    Each of ``ways`` makes a :class:`.Solver` when it is first used; the preferred one is first.
     """
 
     def __init__(self, ways: Sequence[Callable[[], Solver]]) -> None:
@@ -149,22 +143,14 @@ class CertifiedSolver:
     ) -> Posterior:
         """Return the posterior of the latents; valid until another factorisation.
 
-        Parameters
-        ----------
-        prior : LatentPrior
-        sites : SiteSum
-        alone : bool
-            Whether to use the preferred solver only.
-        settle : bool
-            Whether to prefer from now on the solver that the posterior is made by.
-        for_draws : bool
-            Whether only the factor need have digits, and not the log normaliser.
+        ``alone`` takes the preferred solver only; ``settle`` prefers from now on the solver that
+        made the posterior; ``for_draws`` asks for digits of the factor, not of the log normaliser.
 
         Raises
         ------
         UncertainEvidenceError
-            If the estimated rounding error of the log normaliser is above one nat, or no solver
-            has a posterior.
+            If the estimated rounding error of the log normaliser is above one nat, or no solver has
+            a posterior.
         """
         if settle:
             self._reconsider()
@@ -191,10 +177,7 @@ class CertifiedSolver:
     ) -> Posterior:
         """Return the posterior with accurate moments, or the most accurate there is.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no posterior.
+        Raises NotPositiveDefiniteError if there is no posterior.
         """
         posterior, _, failure = self._best(prior, sites, len(self._makers), _MOMENTS_ERROR, keep)
         if posterior is None:
@@ -252,12 +235,7 @@ def solver_of_step(
 ) -> CertifiedSolver:
     """Return the solver of the Gibbs sampler; raises like :func:`choose_solver`.
 
-    Parameters
-    ----------
-    blocks : sequence of LatentBlock
-    groups : RowGroups
-    maps : sequence of LinearMap
-        A_b on the merged rows at the chain's start.
+    ``maps`` are A_b on the merged rows at the chain's start.
     """
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)

@@ -31,14 +31,8 @@ __all__ = ["Component", "RowsOf", "find_components", "restricted_model"]
 class Component:
     """Latents that one move draws, and their predictors.
 
-    Attributes
-    ----------
-    blocks : tuple of int
-        Indices of latent blocks.
-    latents : tuple of ndarray of int
-        Latents within each block.
-    members : tuple of (int, int)
-        Pairs of observed variable and group, in the order of their rows.
+    ``latents`` are those of each of the ``blocks``; ``members`` are pairs of observed variable and
+    group, in the order of their rows.
     """
 
     blocks: tuple[int, ...]
@@ -53,20 +47,9 @@ def find_components(
 ) -> list[Component]:
     """Return the components in the order of their groups.
 
-    Predictors without latents belong to none.
-
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    groups : sequence of tuple
-        The groups of predictors of each observed variable.
-    maps_at : sequence of sequence of LinearMap
-        The blocks' maps at one or more values of θ.
-
-    Raises
-    ------
-    AugmentationError
-        If a latent enters two groups of one observed variable.
+    ``groups`` are the groups of predictors of each observed variable, ``maps_at`` the blocks' maps
+    at one or more θ. Predictors without latents belong to no component. Raises AugmentationError if
+    a latent enters two groups of one variable.
     """
     if not model.blocks:
         return []

@@ -1,15 +1,13 @@
 """Sums of derivatives by entry of the point; those of the log evidence, and numerical ones.
 
-Given sites (h, λ), log Z = log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη depends on θ only through the
-prior mean and covariance of η, so its gradient is a vector–Jacobian product of the kernel,
+Given sites (h, λ), the log evidence depends on θ only through the prior mean and covariance of η,
+so that its gradient is a vector–Jacobian product, without a derivative of a Cholesky factor,
 
-    ∂ log Z/∂θ = ⟨G, ∂C/∂θ⟩ + αᵀ ∂offset/∂θ,      G = ½ (α αᵀ − R),
-
-without a derivative of a Cholesky factor.
+    ∂ log Z/∂θ = ⟨G, ∂C/∂θ⟩ + αᵀ ∂offset/∂θ,      G = ½ (α αᵀ − R).
 
 The parameters of a likelihood are few, and a sum over observations costs O(n). Central differences
 of fourth order with a step of 1/500 on the unconstrained scale have an error of 1e-11 of the fifth
-derivative plus 1e-13 of the sum from rounding, both far below the resolution of an optimiser.
+derivative plus 1e-13 of the sum from rounding.
 """
 
 from __future__ import annotations
@@ -68,24 +66,10 @@ def log_evidence_and_gradient(
     lam: Array,
     origin: Array | float = 0.0,
 ) -> tuple[float, dict[str, Array]]:
-    """Return the log evidence at ``point`` and its derivatives.
+    """Return the log evidence at ``point`` and its derivatives, by entry of the point.
 
-    Parameters
-    ----------
-    model, priors
-        The model and its priors; the solver is the one by observations.
-    point : mapping
-        θ on the unconstrained scale.
-    h, lam : ndarray, shape (N,)
-        Sites of every predictor, before merging.
-    origin : ndarray, shape (N,), optional
-        What the sites are functions of is η − origin.
-
-    Returns
-    -------
-    value : float
-    gradient : dict
-        By entry of the point; entries without influence are absent.
+    Entries without influence are absent. ``h`` and ``lam`` are sites of every predictor, functions
+    of η − ``origin``.
 
     Raises
     ------

@@ -19,16 +19,11 @@ _SMALL = 32
 
 
 class GramPattern:
-    """Sparsity pattern of G, and the rows summed in each entry.
+    """Sparsity pattern of G, and the rows summed in each entry, for maps on the merged rows.
 
     For a :class:`.SelectionSum` with coefficients c, G is a sum over pairs of parts, with weights
     c_k c_l, of matrices that do not depend on c. The coefficients of all maps are numbered; number
     zero is the coefficient 1 of other maps.
-
-    Parameters
-    ----------
-    maps : sequence of LinearMap
-        A_b on the merged rows, one a block.
     """
 
     def __init__(self, maps: Sequence[LinearMap]) -> None:

@@ -40,20 +40,7 @@ class Border:
 
     They are the flat ones, and others as long as there are few columns, which cost as much in the
     border of :mod:`~pymc_augconj.gaussian.observations` as in a covariance. A wide one would leave
-    no digits of the rest there. Their design at the last θ is kept.
-
-    Parameters
-    ----------
-    blocks : sequence of BlockPrior
-    n_rows : int
-        Number of merged rows.
-
-    Attributes
-    ----------
-    blocks : tuple of int
-        Their indices.
-    mask : ndarray of bool, shape (D,)
-        Whether each latent belongs to one of them.
+    no digits of the rest there. ``mask`` says whether each latent belongs to one of its ``blocks``.
     """
 
     def __init__(self, blocks: Sequence[BlockPrior], n_rows: int) -> None:
@@ -81,16 +68,8 @@ class Border:
 class LatentPrior:
     """All blocks and the predictors at one θ; matrices are formed when first asked for.
 
-    Attributes
-    ----------
-    offset : ndarray, shape (N,)
-        η at u = 0, for every predictor.
-    blocks : tuple of BlockPrior
-    maps : tuple of LinearMap
-        A_b on the merged rows.
-    full_maps : tuple of LinearMap
-        A_b on every row.
-    border : Border
+    ``offset`` is η at u = 0, (N,); ``full_maps`` are A_b on every row, and ``maps`` on the merged
+    ones.
     """
 
     def __init__(
@@ -238,13 +217,8 @@ def _apply(A: LinearMap, u: Array) -> Array:
 class LatentPriors:
     """Evaluates :class:`LatentPrior` at points, keeping the parts that θ did not change.
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    points : sequence of mapping
-        Values of θ at which rows must agree to be merged; the first is the chain's start.
-    coupling : Coupling, optional
-        Which predictors sites couple; by default none.
+    Rows must agree at all ``points`` to be merged; the first is the chain's start. ``coupling``
+    says which predictors sites couple.
     """
 
     def __init__(

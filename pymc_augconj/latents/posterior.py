@@ -35,10 +35,8 @@ class Posterior(ABC):
     ----------
     size : int
         Length of ν.
-    log_normalizer : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη; a flat coefficient has the density one.
-    log_det : float
-        log|M|.
+    log_normalizer, log_det : float
+        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη, a flat coefficient having the density one; and log|M|.
     error, factor_error : float
         Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     """

@@ -89,12 +89,7 @@ def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
 
 
 class PrecisionSystem:
-    """A pattern with the last ΦᵀΛΦ, as a step evaluates many θ at the same sites.
-
-    Parameters
-    ----------
-    pattern : PrecisionPattern
-    """
+    """A pattern with the last ΦᵀΛΦ, as a step evaluates many θ at the same sites."""
 
     def __init__(self, pattern: PrecisionPattern) -> None:
         self.pattern = pattern
@@ -118,12 +113,9 @@ class PrecisionSystem:
         return gram
 
     def factorize(self, prior: LatentPrior, lam: Array, h: Array) -> PrecisionFactor:
-        """Return the factor of M, with L⁻¹ Φᵀh.
+        """Return the factor of M.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If negative precisions outweigh Q.
+        Raises NotPositiveDefiniteError if negative precisions outweigh Q.
         """
         pattern, design = self.pattern, PrecisionDesign(self.pattern, prior)
         flat = self._gram(design, lam) + pattern.prior_precision(prior)
@@ -164,22 +156,10 @@ class PrecisionSystem:
 
 
 class PrecisionFactor:
-    """The factor of M, see :mod:`.precision_pattern`.
+    """The factor L of M, see :mod:`.precision_pattern`.
 
-    Attributes
-    ----------
-    pattern : PrecisionPattern
-    design : PrecisionDesign
-    factor : BorderedFactor
-        L.
-    half : ndarray, shape (D,)
-        L⁻¹ Φᵀh.
-    log_det : float
-        log|M| − log|Q| = log|I + ΛC|.
-    error : float
-        The estimated rounding error of log|M|.
-    diagonal : ndarray, shape (D,)
-        Diagonal of M, without the terms of sums.
+    ``half`` is L⁻¹ Φᵀh, ``log_det`` is log|M| − log|Q| = log|I + ΛC|, ``error`` its estimated
+    rounding error, and ``diagonal`` that of M without the terms of sums.
     """
 
     def __init__(

@@ -55,18 +55,10 @@ _FEW_EFFECTS = 16
 class Products:
     """Products of Φ's entries in pairs of rows that enter B, and their positions.
 
-    Attributes
-    ----------
-    first, second : int
-        Blocks.
-    coupled : bool
-        Whether the pairs of rows are coupled by sites; else each row is paired with itself.
-    which : ndarray of int, or None
-        Pairs with both values in B; None for all pairs.
-    positions : ndarray of int
-        Positions in B's flat values.
-    twice : ndarray, or None
-        2 where entry and transposed entry coincide, so that both count; else 1.
+    ``first`` and ``second`` are blocks; ``coupled`` says whether the pairs of rows are coupled by
+    sites, else each row is paired with itself; ``which`` are the pairs with both values in B, None
+    for all; ``positions`` are those in B's flat values; ``twice`` is 2 where entry and transposed
+    entry coincide, so that both count, else 1.
     """
 
     first: int
@@ -88,13 +80,7 @@ class Products:
 class PrecisionPattern:
     """Latents in B, their order, and the rows that enter each entry of B.
 
-    Parameters
-    ----------
-    blocks : sequence of LatentBlock
-    maps : sequence of LinearMap
-        A_b on the merged rows.
-    coupling : Coupling
-        Pairs of merged rows that sites couple.
+    ``maps`` are A_b on the merged rows, of which sites couple pairs.
     """
 
     def __init__(

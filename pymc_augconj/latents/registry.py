@@ -29,18 +29,8 @@ def kind_of(block: LatentBlock) -> type[BlockPrior]:
 
 
 def block_prior(block: LatentBlock, array: NDArray[np.float64], jitter: float = 0.0) -> BlockPrior:
-    """Return the prior of ``block`` given the value of its ``scale``.
+    """Return the prior of ``block`` given the value of its ``scale``, with ``jitter`` included.
 
-    Parameters
-    ----------
-    block : LatentBlock
-    array : ndarray
-    jitter : float
-        Jitter included in ``array`` beyond the user's own covariance.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If ``array`` is no valid value.
+    Raises NotPositiveDefiniteError if ``array`` is no valid value.
     """
     return kind_of(block)(block, array, jitter)

@@ -25,15 +25,8 @@ _MOST_CODES = 2**62
 class MergedSites:
     """Sites of the merged rows, relative to their offset, see :meth:`RowGroups.merge`.
 
-    Attributes
-    ----------
-    h : ndarray, shape (R,)
-    lam : ndarray
-        Stacked as in :mod:`pymc_augconj.gaussian.sites`.
-    constant : float
-        Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows.
-    magnitude : float
-        Magnitude of the two terms of ``constant``.
+    ``constant`` is Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows, and ``magnitude``
+    that of its two terms; ``lam`` is stacked as in :mod:`pymc_augconj.gaussian.sites`.
     """
 
     h: Array
@@ -54,12 +47,7 @@ class MergedSites:
 class SiteSum:
     """Sites as a sum Σ_k c_k (h_k, Λ_k); hyperparameters may change the scales c_k alone.
 
-    Attributes
-    ----------
-    terms : tuple of MergedSites
-    scales : tuple of float
-    about : callable, optional
-        Returns the same sites relative to another offset, that of all rows.
+    ``about`` returns the same sites relative to another offset, that of all rows.
     """
 
     terms: tuple[MergedSites, ...]
@@ -108,16 +96,9 @@ def weighted_sum[T: (Array, float)](scales: Sequence[float], parts: Sequence[T])
 class RowGroups:
     """Predictors that are equal for every value of the latents.
 
-    Attributes
-    ----------
-    first : ndarray of int, shape (R,)
-        One member of each group.
-    inverse : ndarray of int, shape (n,), or None
-        Group of each predictor; None where every predictor is its own group.
-    coupling : Coupling
-        Predictors that sites couple; each of them is its own group.
-    maps : tuple of LinearMap, or None
-        The blocks' maps onto the groups, at one θ.
+    ``first`` is one member of each group, (R,), and ``inverse`` the group of each predictor, (n,),
+    None where every predictor is its own group. Predictors that sites couple, ``coupling``, are
+    their own groups. ``maps`` are the blocks' maps onto the groups at one θ.
     """
 
     first: Index
@@ -144,14 +125,7 @@ class RowGroups:
 
     @classmethod
     def find(cls, maps_at: Sequence[Sequence[LinearMap]], coupling: Coupling) -> RowGroups:
-        """Group the rows that agree in every block and at every θ tried.
-
-        Parameters
-        ----------
-        maps_at : sequence of sequence of LinearMap
-            The blocks' maps at one or more values of θ.
-        coupling : Coupling
-        """
+        """Group the rows that agree in every block at every θ of ``maps_at``."""
         n_rows = coupling.n_rows
         columns: list[NDArray[Any]] = []
         first_maps = tuple(maps_at[0])

@@ -28,10 +28,7 @@ __all__ = ["Solver"]
 class Solver(ABC):
     """Conditions latents whose blocks and groups of rows stay the same.
 
-    Attributes
-    ----------
-    scratch : ndarray, optional
-        Fortran-ordered array of :meth:`order` for moments, which may be overwritten.
+    ``scratch`` is a Fortran-ordered array of :meth:`order` for moments, which may be overwritten.
     """
 
     #: Name in saved results.
@@ -81,10 +78,7 @@ class Solver(ABC):
     ) -> Posterior:
         """Return the posterior; it is valid until another one is made that does not ``keep`` it.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no posterior: negative precisions outweigh the prior.
+        Raises NotPositiveDefiniteError if there is none: negative precisions outweigh the prior.
         """
         last = self._last
         if last is not None and last.prior is prior and sites.equals(last.sites):

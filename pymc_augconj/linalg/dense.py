@@ -43,10 +43,7 @@ BLOCK = 128
 def square_work_array(size: int, work: Array | None = None) -> Array:
     """Return `work` if it fits, or a new (size, size) Fortran-ordered float64 array.
 
-    Raises
-    ------
-    ValueError
-        If `work` is given and is not a Fortran-ordered float64 array of that shape.
+    Raises ValueError if `work` is given and is not a Fortran-ordered float64 array of that shape.
     """
     if work is None:
         return np.empty((size, size), order="F")
@@ -161,20 +158,14 @@ def cholesky_with_jitter(
 
     Returns
     -------
-    L : array, shape (N, N)
-        Lower Cholesky factor, Fortran-ordered, with zeros above the diagonal.
-    jitter : float
-        Added to the diagonal: L is the factor of K + jitter·I. Where it is not zero, add it to K
-        before using K and L together.
+    L, jitter
+        Lower factor of K + jitter·I, Fortran-ordered, with zeros above the diagonal; and the
+        jitter.
 
     Raises
     ------
     NotPositiveDefiniteError
         If K has a NaN or an infinity, or no jitter of the ladder suffices.
-
-    References
-    ----------
-    Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, appendix A.4.
     """
     K = np.asarray(K, dtype=np.float64)
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
@@ -255,11 +246,8 @@ class TriangularFactor:
     def pull(self, transposed_slope: Array) -> Array:
         """Return weights W with ⟨W, dK⟩ = ⟨slope, dL⟩ for K = L Lᵀ, given Lᵀ slope.
 
-        Half of Murray's formula before symmetrisation, which has the same product with dK.
-
-        References
-        ----------
-        Murray, I. (2016), Differentiation of the Cholesky decomposition, arXiv:1602.07527.
+        Half of the formula of Murray (2016), Differentiation of the Cholesky decomposition,
+        arXiv:1602.07527, before symmetrisation, which has the same product with dK.
         """
         lower = np.empty(self.chol.shape, order="F")
         np.multiply(transposed_slope, _half_lower(len(lower)), out=lower)

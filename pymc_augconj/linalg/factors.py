@@ -45,15 +45,7 @@ _NARROW = 0.1
 
 
 class Factor(ABC):
-    """L of a matrix Q.
-
-    Attributes
-    ----------
-    size : int
-        n.
-    log_det : float
-        log|Q|.
-    """
+    """The Cholesky factor L of a matrix Q, shape (size, size); ``log_det`` is log|Q|."""
 
     def __init__(self, size: int, log_det: float, diagonal: Callable[[], Array]) -> None:
         self.size, self.log_det, self._diagonal = size, log_det, diagonal
@@ -112,12 +104,8 @@ class Factor(ABC):
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
     """Raise unless a factor with the diagonal ``roots`` belongs to a positive definite matrix.
 
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If its log determinant is not finite.
-    UncertainEvidenceError
-        If the matrix is singular to working precision.
+    NotPositiveDefiniteError if its log determinant is not finite, UncertainEvidenceError if the
+    matrix is singular to working precision.
     """
     # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding leaves
     # positive pivots.
@@ -133,10 +121,7 @@ def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) ->
 def factorize_band(band: Array, name: str) -> BandedFactor:
     """Return the factor of the lower diagonals of a matrix, shape (b + 1, n), overwritten.
 
-    Raises
-    ------
-    NotPositiveDefiniteError
-        As :meth:`.SymmetricPattern.factorize`.
+    Raises as :meth:`.SymmetricPattern.factorize`.
     """
     diagonal = band[0].copy()
     if len(band) == 2 and diagonal.size > 1:
@@ -155,19 +140,9 @@ def factorize_band(band: Array, name: str) -> BandedFactor:
 def factor_of_walks(flat: Array, firsts: Array, name: str) -> BandedFactor:
     """Return the factor of the precision of random walks, one after the other.
 
-    Parameters
-    ----------
-    flat : ndarray
-        The flat band of two diagonals, from the last value of the last walk on.
-    firsts : ndarray, shape (W,)
-        Precisions of the first values.
-    name : str
-        For the message.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If a precision is not a positive number.
+    ``flat`` is the flat band of two diagonals, from the last value of the last walk on, and
+    ``firsts`` are the precisions of the first values. Raises NotPositiveDefiniteError if a
+    precision is not a positive number.
     """
     pivots = -flat[1::2]
     pivots[pivots.size // firsts.size - 1 :: pivots.size // firsts.size] = firsts[::-1]
@@ -179,13 +154,7 @@ def factor_of_walks(flat: Array, firsts: Array, name: str) -> BandedFactor:
 
 
 class BandedFactor(Factor):
-    """L of a banded matrix.
-
-    Attributes
-    ----------
-    band : ndarray, shape (b + 1, n)
-        L, Fortran-ordered: its diagonal, and the entries below it.
-    """
+    """L of a banded matrix: ``band``, (b + 1, n), has its diagonal and the entries below it."""
 
     def __init__(self, band: Array, log_det: float, diagonal: Array) -> None:
         super().__init__(diagonal.size, log_det, lambda: diagonal)
@@ -240,15 +209,10 @@ class BandedFactor(Factor):
 
 
 class SparseFactor(Factor):
-    """L of a sparse matrix.
+    """L of a sparse matrix, ``arrays`` as of a :class:`.SparsePattern`.
 
-    Parameters
-    ----------
-    arrays : tuple of ndarray of int
-        See :class:`.SparsePattern`.
-    parts : tuple of ndarray
-        L₁ and C L₁⁻ᵀ, with the inverse of the diagonal in place of the diagonal; the border's part
-        of L₁⁻¹ Cᵀ; and L₂, in the lower triangle.
+    ``parts`` are L₁ and C L₁⁻ᵀ, with the inverse of the diagonal in place of the diagonal; the
+    border's part of L₁⁻¹ Cᵀ; and L₂, in the lower triangle.
     """
 
     def __init__(
@@ -359,15 +323,8 @@ class UpdatedFactor:
 class BorderedFactor:
     """L of a matrix with a dense border.
 
-    Attributes
-    ----------
-    leading : Factor or UpdatedFactor
-        L₁.
-    border : ndarray, shape (m, n₁)
-        Wᵀ.
-    corner : ndarray, shape (m, m)
-        L₂; the upper triangle is not read.
-    log_det : float
+    ``leading`` is L₁, ``border`` is Wᵀ, (m, n₁), and ``corner`` L₂, whose upper triangle is not
+    read.
     """
 
     def __init__(self, leading: Factor | UpdatedFactor, border: Array, corner: Array) -> None:
@@ -380,10 +337,7 @@ class BorderedFactor:
     ) -> BorderedFactor:
         """Return the factor, given the Schur complement D − WᵀW, which may be overwritten.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no Cholesky factor, or an entry is not finite; with ``refusal``.
+        Raises NotPositiveDefiniteError with ``refusal`` if it has no factor or is not finite.
         """
         chol, info = dpotrf(corner, lower=1, clean=0, overwrite_a=1) if len(corner) else (corner, 0)
         factor = cls(leading, border, chol) if info == 0 else None

@@ -28,17 +28,7 @@ def times(x: Array, coef: Array | None) -> Array:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """(A u)ᵢ = coefᵢ · u[indexᵢ].
-
-    Attributes
-    ----------
-    index : ndarray of int, shape (N,)
-        Latent value of each predictor.
-    coef : ndarray, shape (N,), or None
-        Its coefficient; None stands for ones.
-    size : int
-        Length of u.
-    """
+    """(A u)ᵢ = coefᵢ · u[indexᵢ], u of length ``size``; ``coef`` None stands for ones."""
 
     index: Index
     coef: Array | None
@@ -172,14 +162,9 @@ class _Multiple(RowSelection):
 
 @dataclass(frozen=True)
 class DenseMap:
-    """A = matrix · diag(columns).
+    """A = matrix · diag(columns), which may change while ``matrix`` stays; None stands for ones.
 
-    Attributes
-    ----------
-    matrix : ndarray, shape (N, size)
-        Fortran-ordered.
-    columns : ndarray, shape (size,), or None
-        Column factors, which may change while ``matrix`` stays; None stands for ones.
+    ``matrix`` is Fortran-ordered, shape (N, size).
     """
 
     matrix: Array
@@ -243,11 +228,7 @@ class DenseMap:
 class SelectionSum(DenseMap):
     """A = Σ_k coefs[k] · parts[k], a :class:`DenseMap` whose matrix is formed when asked for.
 
-    Parameters
-    ----------
-    coefs : ndarray, shape (K,)
-        May change while ``parts`` stay.
-    parts : sequence of RowSelection
+    ``coefs`` may change while ``parts`` stay.
     """
 
     columns = None
@@ -303,18 +284,8 @@ class SelectionSum(DenseMap):
 class CopiesMap(DenseMap):
     """(A u)ᵣ = coefᵣ · base[positionᵣ] · u of copy copyᵣ, for u of several copies of M latents.
 
-    A :class:`DenseMap` whose matrix is formed when asked for.
-
-    Parameters
-    ----------
-    base : ndarray, shape (n, M)
-        The rows that copies share.
-    position, copy : ndarray of int, shape (N,)
-        Row of ``base`` and copy of each predictor.
-    coef : ndarray, shape (N,), or None
-        Its coefficient; None stands for ones.
-    copies : int
-        Number of copies in u, one after another.
+    A :class:`DenseMap` whose matrix is formed when asked for. ``base``, shape (n, M), has the rows
+    that copies share; ``coef`` None stands for ones; u has the ``copies`` one after another.
     """
 
     columns = None

@@ -98,11 +98,8 @@ class SymmetricPattern(ABC):
     def factorize(self, flat: Array, name: str = "a sparse matrix") -> Factor:
         """Return the Cholesky factor of flat values, which it may overwrite.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If the matrix is not positive definite to working precision, or an entry is not
-            finite; the message has ``name``.
+        Raises NotPositiveDefiniteError, with ``name``, if the matrix is not positive definite to
+        working precision or an entry is not finite.
         """
 
     def forward(self, x: Array) -> Array:
@@ -119,13 +116,7 @@ class SymmetricPattern(ABC):
 
 
 def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
-    """Return a pattern with these entries in which a factorisation takes least time.
-
-    Parameters
-    ----------
-    size, rows, cols
-        As of :class:`.BandPattern`.
-    """
+    """Return a pattern with these entries in which a factorisation takes least time."""
     band = BandPattern(size, rows, cols)
     if band.multiplications < _FEWEST:
         return band
@@ -140,19 +131,10 @@ def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
 
 
 class BandPattern(SymmetricPattern):
-    """Pattern of a band, stored column by column: the diagonal and the b entries below it.
+    """Pattern of a band, stored column by column: the diagonal and the ``width`` entries below it.
 
-    Parameters
-    ----------
-    size : int
-        n.
-    rows, cols : ndarray of int
-        Indices of the entries, in any order; one triangle without its diagonal suffices.
-
-    Attributes
-    ----------
-    width : int
-        b.
+    ``rows`` and ``cols`` are indices of the entries, in any order; one triangle without its
+    diagonal suffices.
     """
 
     def __init__(self, size: int, rows: Index, cols: Index) -> None:
@@ -201,7 +183,7 @@ class SparsePattern(SymmetricPattern):
     size, rows, cols
         As of a :class:`.BandPattern`; each entry once or more.
     limit : int, optional
-        The most entries that L may have in an order of minimum degree.
+        The most entries that L may have in an order of minimum degree; ValueError if it has more.
     given : ndarray of int, optional
         An order of elimination, taken where that of minimum degree is not better; columns that meet
         most others then belong to the border.
@@ -217,11 +199,6 @@ class SparsePattern(SymmetricPattern):
         values of the sparse columns, the diagonal first, then the entries below it column by
         column, fill included and the border's excluded; and where products of these are
         subtracted, see :func:`.product_runs`.
-
-    Raises
-    ------
-    ValueError
-        If L has more entries than ``limit``.
     """
 
     is_reversed = False
@@ -311,17 +288,7 @@ class SparsePattern(SymmetricPattern):
     def factorize_scaled(self, flat: Array, s: Array, right: Array) -> tuple[SparseFactor, Array]:
         """Return the factor L of I + S M S for S = diag(s), and L⁻¹ b.
 
-        Parameters
-        ----------
-        flat : ndarray, shape (n_flat,)
-            M.
-        s, right : ndarray, shape (n,)
-            s and b, in the order of elimination.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there is no Cholesky factor, or an entry is not finite.
+        Raises NotPositiveDefiniteError if there is no Cholesky factor, or an entry is not finite.
         """
         factor, half = self._factorize(flat, s, right.copy())
         if not isfinite(factor.log_det):
@@ -373,17 +340,9 @@ class SparsePattern(SymmetricPattern):
 class _Tree:
     """An order, its elimination tree, and the least cost of a factorisation in it.
 
-    Attributes
-    ----------
-    place : ndarray of int
-        Position of every column.
-    graph : tuple of ndarray of int
-        Neighbours in the order, and where those of each column start.
-    parent, counts : ndarray of int
-        Parents, and entries below the diagonal.
-    sparse : int
-        Number of sparse columns.
-    cost : float
+    ``place`` is the position of every column; ``graph`` are neighbours in the order, and where
+    those of each column start; ``counts`` are entries below the diagonal; ``sparse`` columns are
+    sparse.
     """
 
     place: Index

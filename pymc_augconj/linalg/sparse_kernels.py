@@ -28,10 +28,7 @@ __all__ = [
 def elimination_tree(starts: Index, neighbours: Index) -> Index:
     """Return the parent of every column, −1 of roots, by Liu's algorithm.
 
-    Parameters
-    ----------
-    starts, neighbours : ndarray of int
-        Columns with an entry in each row, earlier ones included.
+    ``neighbours`` are the columns with an entry in each row, earlier ones included.
     """
     n = starts.size - 1
     parent = np.full(n, -1)
@@ -182,27 +179,13 @@ def eliminate(
     half: Array,
     largest: int,
 ) -> float:
-    """Eliminate the sparse columns of a matrix, and the dense ones where they are few.
+    """Eliminate the sparse columns of M, or of I + S M S; return the log determinant.
 
-    Parameters
-    ----------
-    starts, rows, cols, runs, flat
-        Fields of the pattern, and M.
-    s : ndarray
-        The matrix is I + S M S for S = diag(s), or M where s is empty.
-    values, border, corner : ndarray
-        Written: L₁ and C L₁⁻ᵀ; and the lower triangle of the Schur complement of D, or of L₂ where
-        n₂ is small.
-    half : ndarray, shape (n,)
-        b; overwritten with L₁⁻¹ b₁ and b₂ − (C L₁⁻ᵀ) L₁⁻¹ b₁, which L₂⁻¹ multiplies where n₂ is
-        small.
-    largest : int
-        n₂ up to which it counts as small.
-
-    Returns
-    -------
-    float
-        log|B|, and where n₂ is small that of the matrix; NaN if that has no Cholesky factor.
+    ``starts``, ``rows``, ``cols`` and ``runs`` are fields of the pattern, ``flat`` is M and ``s``
+    the diagonal of S, empty for M itself. Written are ``values`` and ``border``, L₁ and C L₁⁻ᵀ, and
+    the lower triangle of ``corner``: the Schur complement of D. ``half``, b, becomes L₁⁻¹ b₁ and b₂
+    − (C L₁⁻ᵀ) L₁⁻¹ b₁. Where n₂ ≤ ``largest`` the corner becomes L₂ and ``half`` L⁻¹ b; otherwise
+    the log determinant is that of B. It is NaN if there is no Cholesky factor.
     """
     n, n_border = border.shape
     size = corner.shape[0]
@@ -340,15 +323,8 @@ def invert(
         Z_Rj = −Z_RR l,        Z_jj = 1/L_jj² − lᵀ Z_Rj,
 
     from the last column on. Z_RR has the places that the elimination of column j subtracts from.
-
-    Parameters
-    ----------
-    starts, rows, runs, values
-        As for :func:`eliminate`, without a border.
-    corner : ndarray, shape (n₂, n₂)
-        The lower triangle of the inverse of the Schur complement of D.
-    inverse : ndarray
-        Written, like ``values``.
+    There is no border, and ``corner`` has the lower triangle of the inverse of the Schur complement
+    of D.
     """
     n, run = starts.size - 1, runs.size
     for j in range(n - 1, -1, -1):
@@ -381,15 +357,7 @@ def invert(
 
 @njit(cache=True, error_model="numpy")
 def solve_bidiagonal(factor: Array, x: Array, transpose: bool) -> Array:
-    """Return L⁻¹ x, or L⁻ᵀ x, for each row of x, shape (count, n).
-
-    Parameters
-    ----------
-    factor : ndarray, shape (n, 2)
-        The diagonal of L and the entries below it.
-    x : ndarray, shape (count, n)
-    transpose : bool
-    """
+    """Return L⁻¹ x or L⁻ᵀ x of each row of x; ``factor``, (n, 2), has the two diagonals of L."""
     count, n = x.shape
     solved = np.empty((count, n))
     for row in range(count):
@@ -416,17 +384,8 @@ def inverse_within_band(factor: Array) -> Array:
 
         Lⱼⱼ Zᵢⱼ = [i = j]/Lⱼⱼ − Σ_{k > j} Zᵢₖ Lₖⱼ,        i ≥ j,
 
-    from the last column on; everything on the right is within the band.
-
-    Parameters
-    ----------
-    factor : ndarray, shape (n, b + 1)
-        The columns of L from the diagonal down.
-
-    Returns
-    -------
-    ndarray, shape (n, b + 1)
-        The columns of Z likewise.
+    from the last column on. ``factor`` has the columns of L from the diagonal down, (n, b + 1), and
+    the result those of Z.
     """
     n, diagonals = factor.shape
     inverse = np.zeros((n, diagonals))

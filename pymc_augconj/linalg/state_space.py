@@ -54,23 +54,10 @@ _UNITS = 8.0
 
 
 class MarkovInputs:
-    """Inputs in order, and the distinct gaps between them.
+    """Inputs ``x`` of a sum of processes of ν + ½ = ``orders``, and the distinct gaps between them.
 
-    Parameters
-    ----------
-    x : ndarray, shape (n,)
-    orders : sequence of int
-        Dimensions of the states, ν + ½ of each process of a sum.
-
-    Attributes
-    ----------
-    order : ndarray of int, or None
-        Inputs in increasing order; None where they do not decrease, or do not increase.
-    gaps : ndarray
-        Distinct gaps.
-    step : ndarray of int, shape (n,)
-        Number of the gap before each input, −1 for the first.
-    h : ndarray, shape (d,)
+    ``order`` are the inputs in increasing order, None where they do not decrease or do not
+    increase; ``step`` is the number of the gap before each input, −1 for the first.
     """
 
     def __init__(self, x: Array, orders: Sequence[int]) -> None:
@@ -161,14 +148,11 @@ class MarkovFactor:
 
     Parameters
     ----------
-    inputs : MarkovInputs
     array : ndarray, shape (2 C + 1,)
         Variance and rate of each process, then the noise variance of every value.
     extra : ndarray, shape (n,), optional
         Further noise variances; where negative, s has as many negative entries if there is a
         Gaussian with the precision K⁻¹ + 1/extra.
-    name : str
-        For the message.
     known : tuple of ndarray, optional
         The :func:`.transitions` of these processes and gaps.
 
@@ -182,7 +166,7 @@ class MarkovFactor:
     Raises
     ------
     NotPositiveDefiniteError
-        If a number is not finite, or a pivot has the wrong sign.
+        If a number is not finite, or a pivot has the wrong sign; the message has ``name``.
     """
 
     def __init__(

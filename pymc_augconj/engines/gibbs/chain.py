@@ -24,27 +24,8 @@ __all__ = ["Chain"]
 class Chain:
     """A model, its observed variables and the parts of its latents.
 
-    Parameters
-    ----------
-    model, plan, sites
-        As for :class:`.GibbsSampler`.
-    points : sequence of mapping
-        The chain's start, and other values of θ at which predictors must agree to be merged.
-    slices, sweeps
-        As for :class:`.Tilted`.
-
-    Attributes
-    ----------
-    data : list of SiteData
-    parts : list of Part
-    priors : LatentPriors
-        Of all latents and predictors.
-    is_whole : bool
-        Whether one part has all latents and predictors.
-    order : list of int
-        Blocks such that each comes after those that its mean depends on.
-    verifies : bool
-        Whether log evidences are compared with those of another factorisation.
+    ``points`` are the chain's start and other values of θ at which predictors must agree to be
+    merged; the other parameters are as for :class:`.GibbsSampler` and :class:`.Tilted`.
     """
 
     def __init__(

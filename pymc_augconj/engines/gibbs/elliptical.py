@@ -29,23 +29,10 @@ _LARGEST_TRIALS = 100
 def elliptical_slice(
     rng: np.random.Generator, residual: Callable[[float, float], float], current: float
 ) -> tuple[float, float, float, int]:
-    """Return where on the ellipse the slice sampler goes.
+    """Return cos φ and sin φ of the next point of the ellipse, r there, and the evaluations of r.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    residual : callable
-        r at (cos φ, sin φ); infinite or NaN outside the support.
-    current : float
-        r at φ = 0. Where it is −∞, any point of the support is accepted.
-
-    Returns
-    -------
-    cos, sin : float
-    value : float
-        r there.
-    trials : int
-        Evaluations of r.
+    ``residual`` is r at (cos φ, sin φ), infinite or NaN outside the support, and ``current`` r at
+    φ = 0: where it is −∞, any point of the support is accepted.
     """
     level = current + math.log1p(-rng.random())
     phi = 2.0 * math.pi * rng.random()
@@ -68,19 +55,7 @@ def elliptical_slices(
 ) -> tuple[Array, Array, Array, float]:
     """Return the same for vectors that are independent, each with an r and an angle of its own.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    residual : callable
-        r of some of them at (cos φ, sin φ), given their numbers too.
-    current : ndarray
-        r of each at φ = 0.
-
-    Returns
-    -------
-    cos, sin, value : ndarray
-    trials : float
-        Evaluations of r, on average.
+    ``residual`` is given the numbers of the vectors too; evaluations are those of each, on average.
     """
     level = current + np.log1p(-rng.random(current.size))
     phi = 2.0 * math.pi * rng.random(current.size)

@@ -37,21 +37,8 @@ def check_log_evidence(
 ) -> None:
     """Compare a log evidence with that of another factorisation, where this has digits.
 
-    Parameters
-    ----------
-    prior : LatentPrior
-    sites : SiteSum
-    coupling : Coupling
-        Which of the merged rows sites couple.
-    v : ndarray, shape (D,)
-        Whitened latents, a draw given the sites.
-    log_evidence : float
-        With the sites' constant, and the density one of flat latents.
-
-    Raises
-    ------
-    AugmentationError
-        If they differ.
+    ``v`` are the whitened latents, a draw given the sites; ``log_evidence`` has the sites' constant
+    and the density one of flat latents. Raises AugmentationError if the two differ.
     """
     if v.size > _MANY_LATENTS:
         return

@@ -1,38 +1,29 @@
 """Effects of one factor after another, where drawing all of them at once costs too much.
 
 Effects of crossed factors have a precision that fills in: one factorisation costs the cube of the
-levels of the smaller of two factors. Given the effects of all others those of one factor are
-independent, and drawing them takes time linear in the observations. So the latents of a part are
-divided into *factors*, parts of their own given the others, whose scales are updated with their own
-effects integrated out. Small blocks and dense designs form one factor together.
+levels of the smaller of two factors. Given all others, the effects of one factor are independent
+and take time linear in the observations. So the latents of a part are divided into *factors*, parts
+of their own, whose scales are updated with their own effects integrated out. Where sites are held,
+levels of a factor have ellipses of their own, see :mod:`.tilted`.
 
 Where every level of one block belongs to one level of another (a lecturer to a department, and
-everything to the intercept), the data do not tell u_G from u_F: the predictors stay if δ_f is added
-to the effect of a level f of F and r δ_f subtracted from those of its levels of G. Factor by
-factor, that direction mixes slowly; so it is *drawn*. With x_F and x_G the coefficients of a row,
-r = x_F/x_G a constant, and the priors u_F ~ N(0, s_F²), u_G ~ N(0, s_G²),
+everything to the intercept), predictors stay if δ_f is added to the effect of a level f of F and
+r δ_f subtracted from those of its levels of G. That direction mixes slowly, and is *drawn*: with
+r = x_F/x_G the constant ratio of coefficients of a row, u_F ~ N(0, s_F²) and u_G ~ N(0, s_G²),
 
     δ_f ~ N(m/p, 1/p),        p = 1/s_F² + Σ_g r²/s_g²,        m = −u_f/s_F² + Σ_g r u_g/s_g²,
 
-the sums over the levels g of f. Where levels of G have several correlated effects, u_g ~ N(0, Σ),
-each coefficient of theirs is such a direction, with (Σ⁻¹)_kk in place of 1/s_g² and (Σ⁻¹u_g)_k in
-place of u_g/s_g². (To subtract the mean of u_G from it would ignore both priors.)
+sums over the levels g of f. For several correlated effects of a level, u_g ~ N(0, Σ), each
+coefficient is such a direction, with (Σ⁻¹)_kk for 1/s_g² and (Σ⁻¹u_g)_k for u_g/s_g².
 
-Where sites are held, levels of a factor have ellipses of their own, see :mod:`.tilted`, and no step
-draws all latents at once.
-
-In other directions effects mix as far as the observations connect the factors. Draws in turn have
-the autocorrelation ρ of the Gauss–Seidel iteration for the posterior mean. So a share q of the
-steps draws all latents at once, such that time over effective draws is smallest,
-
-    (1 + q c) (1 + ρ(1 − q)) / (1 − ρ(1 − q)),
-
-where c is the cost of such a draw beside that of a step.
+Otherwise draws in turn have the autocorrelation ρ of the Gauss–Seidel iteration for the posterior
+mean. So a share q of the steps draws all latents at once, at c times the cost of a step, such that
+time over effective draws, (1 + q c) (1 + ρ(1 − q)) / (1 − ρ(1 − q)), is smallest.
 
 References
 ----------
 Papaspiliopoulos, Roberts & Zanella (2020), Scalable inference for crossed random effects models.
-Biometrika 107 (effects of one factor after another, and what their speed depends on).
+Biometrika 107.
 Roberts & Sahu (1997), Updating schemes, correlation structure, blocking and parameterization for
 the Gibbs sampler. JRSS B 59 (ρ).
 Liu & Sabatti (2000), Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation.
@@ -88,18 +79,9 @@ def choose_factors(
 ) -> Factors | None:
     """Return the factors; None where all latents are drawn at once.
 
-    They are drawn at once, too, where an observed variable has several predictors, or where held
-    sites are those of steps or of bounded latents.
-
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    held : collection of str
-        Observed variables whose sites are held.
-    point : mapping
-        The chain's start.
-    groups : RowGroups
-        Predictors that are equal for all latents.
+    So they are, too, where an observed variable has several predictors, or held sites are those of
+    steps or of bounded latents. ``held`` names the observed variables whose sites are held, and
+    ``groups`` are the predictors that are equal for all latents.
     """
     sizes = [block.total_size for block in model.blocks]
     is_possible = (
@@ -163,20 +145,11 @@ def best_share(rate: float, cost: float) -> float:
 
 @dataclass(frozen=True)
 class Shift:
-    """Two blocks that the data do not tell apart in a direction for each level of the first.
+    """Blocks F and G that the data do not tell apart in a direction for each level of F.
 
-    Attributes
-    ----------
-    coarse, fine : int
-        F and G.
-    of : ndarray of int
-        The level of F that each level of G belongs to.
-    observed : ndarray of int
-        The latents of G that have observations; ``of`` is of these alone.
-    row : int
-        A row whose coefficients are not zero.
-    part : int
-        Which part of the map of G has its coefficients, if that is a sum.
+    ``of`` is the level of F that each of the ``observed`` latents of G belongs to, ``row`` a row
+    whose coefficients are not zero, and ``part`` the term of the map of G that has its
+    coefficients.
     """
 
     coarse: int
@@ -214,12 +187,7 @@ def find_shifts(
 ) -> list[Shift]:
     """Return the pairs of effects of different factors, of which one is nested in independent ones.
 
-    Parameters
-    ----------
-    blocks : sequence of LatentBlock
-    maps_at : sequence of sequence of LinearMap
-        The blocks' maps at one or more values of θ.
-    factors : sequence of sequence of int
+    ``maps_at`` are the blocks' maps at one or more values of θ.
     """
     owner = {i: number for number, own in enumerate(factors) for i in own}
     independent = [i for i, block in enumerate(blocks) if block.is_independent]

@@ -85,32 +85,21 @@ class _Rule:
 class HeldSites:
     """Held sites of one chain, with what it takes to choose them.
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    held : collection of str
-        The observed variables whose sites are held.
-    names : collection of str
-        Entries of the point whose typical value is found: the continuous hyperparameters.
-    probes : sequence of mapping
-        Other values of θ, at which predictors must agree to be merged.
-    by_moments : bool
-        Whether expectations are under the means and variances that predictors have had during the
-        last window, instead of the approximation's, which takes a factorisation of all latents.
-
     Attributes
     ----------
+    held : frozenset of str
+        The observed variables whose sites are held.
+    h, lam : ndarray, or None
+        Sites of all predictors, stacked; None before the first choice. They are chosen at the mean
+        of the entries ``names`` of the point; ``by_moments`` takes expectations under the moments
+        that predictors had during the last window, instead of the approximation's, which takes a
+        factorisation of all latents.
     predictor : ndarray
         The predictors of the present step; asked for ``by_moments`` alone.
-    held : frozenset of str
-    h, lam : ndarray, or None
-        Sites of all predictors, stacked; None before the first choice.
-    slices : int
-        Elliptical slices a step.
-    trials : float
-        Evaluations that an elliptical slice took in the last window.
+    slices, trials
+        Elliptical slices a step, and the evaluations that one took in the last window.
     angle : float
-        Of the steps of trajectories.
+        Angle of the steps of trajectories.
     """
 
     def __init__(
@@ -179,16 +168,10 @@ class HeldSites:
         return self._window - self._count - 1
 
     def learn(self, point: Point, trials: float, acceptance: float = _ACCEPTANCE) -> None:
-        """Add a step of tuning; at the end of a window choose the sites at the mean θ.
+        """Add a step of tuning that ended at ``point``; at the end of a window choose the sites.
 
-        Parameters
-        ----------
-        point : mapping
-            Where the step ended.
-        trials : float
-            Evaluations that each elliptical slice took.
-        acceptance : float
-            That of the points of trajectories.
+        ``trials`` are the evaluations of each elliptical slice, ``acceptance`` that of
+        trajectories.
         """
         sums, self._count = self._sums, self._count + 1
         for name in self._names:

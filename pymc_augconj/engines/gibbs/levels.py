@@ -1,15 +1,10 @@
-"""Parameters of likelihoods that move together with the level of a predictor.
+"""Parameters of likelihoods that move together with the location of a predictor.
 
-Of a rate r σ(η), or a precision r σ(η), the data determine hardly more than the product where σ is
-small, and of a rate r exp(η) nothing else: given the latents r scarcely moves, and given r the
-level of η does not. So, besides r given the whitened latents v, a step updates r given
-
-    w = v + b log r.
-
-For any b that depends on neither, (θ, v) → (θ, w) has the Jacobian one, so that the density of θ
-given w is proportional to p(θ) N(v; 0, I) p(y | η(θ, v), r) at v = w − b log r, ω integrated out.
-How good a choice of b is decides about speed alone. It is what the mean of v becomes given the
-sites h = λ = ½ for the rows of that predictor and none for the others: the latents that raise the
+Of a rate r σ(η) the data determine hardly more than the product where σ is small, and of r exp(η)
+nothing else. So, besides r given the whitened latents v, a step updates r given w = v + b log r.
+For any b that depends on neither, (θ, v) → (θ, w) has the Jacobian one: the density of θ given w is
+proportional to p(θ) N(v; 0, I) p(y | η(θ, v), r) at v = w − b log r, ω integrated out. Here b is
+the mean of v given the sites h = λ = ½ for the rows of that predictor: the latents that raise the
 predictor by one, as far as their prior allows.
 
 References
@@ -40,18 +35,9 @@ _INFORMATION = 0.5
 
 @dataclass(frozen=True)
 class Level:
-    """One parameter, and the predictor whose level it moves against.
+    """A parameter r of an observed variable, and the predictor whose location it moves against.
 
-    Attributes
-    ----------
-    data : SiteData
-        The observed variable.
-    parameter : str
-        r, an entry of its parameters.
-    part : Part
-        What has the latents of the predictor.
-    rows : ndarray of int
-        Those of the predictor among the part's rows.
+    ``part`` has the latents of that predictor, and ``rows`` are those of it among the part's.
     """
 
     data: SiteData

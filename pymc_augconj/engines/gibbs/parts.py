@@ -42,31 +42,25 @@ class Part:
 
     Attributes
     ----------
-    blocks : tuple of int
-        Latent blocks of the model.
-    latents : tuple of ndarray of int
-        Which of the latents of each of them.
+    blocks, latents
+        Latent blocks of the model, and which of the latents of each.
     members : list of (SiteData, int)
         Observed variables, and the group of the predictors of each.
     rows : ndarray of int
         Those predictors in the stacked η.
-    sites : SiteTerms
-        Their sites given ω.
-    priors : LatentPriors
-        Of these latents and predictors alone.
-    solver : CertifiedSolver
+    sites, priors, solver
+        Sites given ω, and prior and solver of these latents and predictors alone.
     collapsed : list of str
         The updates of hyperparameters that integrate out its latents.
     tilted : Tilted, optional
-        What held sites leave of the densities; None where there are none.
+        Log ratio of densities to held sites; None where there are none.
     factors : list of Part
-        Parts of its latents given the others, of the same predictors; empty where all are drawn at
-        once.
+        Parts of its latents given the others; empty where all are drawn at once.
     shifts : list of Shift
         Directions that the data do not determine, of the whole part.
     factorizes : bool
         Whether values of θ without a chol(K) are outside the support of move 3.
-    eta, log_prior : ndarray, float
+    eta, log_prior
         The predictors and the log prior density of the latents that were drawn last.
     """
 
@@ -132,15 +126,10 @@ def make_parts(
     slices: int | None = None,
     sweeps: int = 1,
 ) -> list[Part]:
-    """Return the parts of a model.
+    """Return the parts of a model, predictors merged where they agree at all ``points``.
 
-    Predictors are merged where they agree at all ``points``; slices and sweeps are as
-    for :class:`.Tilted`.
-
-    Raises
-    ------
-    AugmentationError
-        If a latent enters two groups of one observed variable.
+    Slices and sweeps are as for :class:`.Tilted`. Raises AugmentationError if a latent enters two
+    groups of one observed variable.
     """
     groups = [one.how.groups for one in data]
     maps_at = [[read(point) for read in model.maps] for point in points]

@@ -57,21 +57,18 @@ class GibbsSampler:
 
     Parameters
     ----------
-    model : LatentGaussianModel
-    plan : Plan
-        Which hyperparameters each move updates; those it does not name are held fixed.
-    point : mapping
-        The chain's start.
+    model, plan, point
+        The model, the hyperparameters that each move updates (others are held fixed), and the
+        start.
     probes : sequence of mapping
         Other values of θ, at which predictors must agree to be merged.
     sweeps : int, optional
-        How often ω and the latents are drawn in each step, by default once. Further draws reuse K
-        and its factor: each costs one factorisation, where an update of the kernel's
-        hyperparameters costs ten. Where all sites are held, elliptical slices in each step, by
-        default as many as the held sites ask for, and one where trajectories follow; where ω is
-        drawn too, by default four draws of it, each before one part of these slices.
+        Draws of ω and the latents in each step, by default one; further draws reuse K and its
+        factor. Where all sites are held, elliptical slices in each step, by default as many as the
+        held sites ask for, and one where trajectories follow; where ω is drawn too, by default four
+        draws of it, each before one part of these slices.
     sites : HeldSites, optional
-        The sites that are held, with the names of their observed variables.
+        The held sites.
     """
 
     def __init__(

@@ -69,15 +69,8 @@ class _Normal(_Term):
 class SiteTerms:
     """The sites of one part of the latents, a sum of terms of which some are only scaled by θ.
 
-    They are those of the parameters that its observed variables have when it is asked for them.
-
-    Parameters
-    ----------
-    members : sequence of (SiteData, int)
-        Observed variables, and the group of the predictors of each.
-    layout : SiteLayout
-        How their sites are stacked.
-    groups : RowGroups
+    They are those of the parameters that its observed variables, ``members``, have when it is
+    asked.
     """
 
     def __init__(

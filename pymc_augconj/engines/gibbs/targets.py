@@ -43,12 +43,8 @@ class PointTarget:
     """A :class:`Target` on the flattened entries of some hyperparameters.
 
     A density that is no number, or infinite where a value over- or underflows, is taken as zero.
-
-    Raises
-    ------
-    AugmentationError
-        If it is zero at the first value asked for, where an update starts: above that level
-        everything would be accepted.
+    Raises AugmentationError if it is zero at the first value, above which everything would be
+    accepted.
     """
 
     def __init__(
@@ -118,12 +114,8 @@ class PointTarget:
 class EntryTarget:
     """Log densities of the entries of a vector, which are independent given everything else.
 
-    A density that is no number is taken as zero.
-
-    Raises
-    ------
-    AugmentationError
-        If one of them is not finite at the first value asked for.
+    A density that is no number is taken as zero. Raises AugmentationError if one of them is not
+    finite at the first value asked for.
     """
 
     def __init__(self, point: Point, member: Hyperparameter, densities: EntryDensities) -> None:

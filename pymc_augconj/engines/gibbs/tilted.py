@@ -1,34 +1,22 @@
 """Latents whose posterior given some sites is a Gaussian distribution times exp r.
 
 Let Z(θ) normalise p(f | θ) times all sites of a part, those of ω and the held ones, let f = f(θ, ν)
-map standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latents.posterior`),
-and let
+map standard normal numbers to that Gaussian distribution, and let r(f) = Σ log p(yᵢ | fᵢ) −
+(hᵢ fᵢ − ½ λᵢ fᵢ²) over the observations with held sites. Given ω, the posterior of (θ, ν) is
+p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)), up to a constant: a marginal of that of θ, K independent
+vectors ν_k and an index κ,
 
-    r(f) = Σ log p(yᵢ | fᵢ) − (hᵢ fᵢ − ½ λᵢ fᵢ²)
+    p(θ) Z(θ) exp r(f(θ, ν_κ)) Π_k N(ν_k; 0, I),        ν = ν_κ.
 
-over the observations with held sites. Given ω, the posterior of (θ, ν) is proportional to
-p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)). It is a marginal of the distribution of θ, K independent
-vectors ν_k and an index κ, proportional to
+So move 3 of :mod:`.sampler` draws ν_k for k ≠ κ from N(0, I); hyperparameters of the prior given ω
+and all ν_k, κ summed out; and κ. K → ∞ would integrate out how one f deviates from its Gaussian
+distribution. Move 4 draws the latents given θ and ω by elliptical slices, each with a fresh draw of
+the Gaussian distribution and no factorisation; and where r is steep by a trajectory of ν.
 
-    p(θ) Z(θ) exp r(f(θ, ν_κ)) Π_k N(ν_k; 0, I),
-
-in which ν = ν_κ. So move 3 of :mod:`.sampler` draws ν_k for k ≠ κ from N(0, I); hyperparameters of
-the prior given ω and all ν_k, κ summed out, from p(θ) Z(θ) Σ_k exp r(f(θ, ν_k)); and κ, with
-probabilities in proportion to these terms. Move 4 draws the latents given θ and ω by elliptical
-slices, each with a fresh draw of the Gaussian distribution and no factorisation; and where these
-hardly move, because r is steep, by a Hamiltonian trajectory of ν, see :mod:`.trajectory`.
-
-Effects of one factor are drawn given those of the others, see :mod:`.factors`. Then the levels are
-independent, r is the sum of what each level's observations give, and K, κ and the ellipses are
-those of a level,
-
-    p(θ) Z(θ) Π_j Σ_k exp r_j(f_j(θ, ν_jk)):
-
-one ellipse for all of them would hardly move, as the variance of r grows with their number.
-
-With K = 1 the posterior of θ is conditioned on how one f deviates from its Gaussian distribution,
-which K → ∞ would integrate out. ν belongs to the space of conditioning that it was found in: no
-other one may take that one's place before κ is drawn.
+Given the effects of other factors, see :mod:`.factors`, the levels j of one are independent, and K,
+κ and the ellipses are those of a level: p(θ) Z(θ) Π_j Σ_k exp r_j(f_j(θ, ν_jk)). One ellipse for
+all would hardly move. ν belongs to the solver that it was found by: no other one may take that
+one's place before κ is drawn.
 
 References
 ----------
@@ -99,14 +87,7 @@ class Conditional:
 
 @dataclass(frozen=True)
 class Levels:
-    """Sets of latents that are independent given their sites, and the rows of each.
-
-    Attributes
-    ----------
-    of_rows, of_latents : ndarray of int
-        The set of each predictor of a part, and of each of its whitened latents.
-    count : int
-    """
+    """``count`` sets of latents that are independent given their sites."""
 
     of_rows: Index
     of_latents: Index
@@ -114,19 +95,15 @@ class Levels:
 
 
 class Tilted:
-    """Log ratio of the densities of one part to its held sites, and the moves that correct for it.
+    """Log ratio r of the densities of one part to its held sites, and moves that correct for it.
 
     Parameters
     ----------
     held : sequence of (SiteData, Held, Span)
         Observed variables, and the rows of each among the part's predictors.
-    groups : RowGroups
-    solver : CertifiedSolver
     slices : int, optional
-        Elliptical slices each time; by default as many as the held sites ask for in a step, in
-        equal parts, and one where trajectories follow.
-    sweeps : int
-        How often latents are drawn in a step.
+        Elliptical slices each time; by default as many as the held sites ask for in a step of that
+        many ``sweeps``, in equal parts, and one where trajectories follow.
     levels : Levels, optional
         By default all latents are one set.
     ensemble : int

@@ -35,28 +35,10 @@ def trajectory(
     angle: float,
     steps: int,
 ) -> tuple[Array, float, float]:
-    """Return the next ν.
+    """Return the next ν, r there, and the mean acceptance probability of the other points.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    residual : callable
-        r and its gradient at ν; −∞ or NaN outside the support.
-    nu : ndarray
-        Where the trajectory starts.
-    angle : float
-        δ.
-    steps : int
-        L.
-
-    Returns
-    -------
-    nu : ndarray
-    value : float
-        r there.
-    acceptance : float
-        The mean over the other points of the probability with which each alone would have been
-        accepted.
+    ``residual`` gives r and its gradient at ν, −∞ or NaN outside the support; ``angle`` is δ,
+    ``steps`` L.
     """
     cos, sin = math.cos(angle), math.sin(angle)
     value, slope = residual(nu)
