@@ -17,7 +17,8 @@ Publications of the Research Institute for Mathematical Sciences 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytensor
@@ -107,10 +108,10 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
                 "log_phi(0) and put it into log_c"
             )
         with np.errstate(all="ignore"):
-            verdict = check_completely_monotone(_callable(phi, values))
-        if not verdict.ok:
+            reason = check_completely_monotone(partial(phi.evaluate, parameters=values))
+        if reason is not None:
             raise NotSuperGaussianError(
-                f"{verdict.reason}{where}, so that the likelihood is no mixture of Gaussians and "
+                f"{reason}{where}, so that the likelihood is no mixture of Gaussians and "
                 "has no augmentation"
             )
 
@@ -143,13 +144,6 @@ def distinct(parameters: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
     rows = np.stack([p.ravel() for p in np.broadcast_arrays(*parameters)], axis=-1)
     _, first = np.unique(rows, axis=0, return_index=True)
     return [[np.asarray(value) for value in rows[i]] for i in np.sort(first)]
-
-
-def _callable(phi: Formula, values: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    def log_phi(r: np.ndarray) -> np.ndarray:
-        return phi.evaluate(r, values)
-
-    return log_phi
 
 
 def _described(phi: Formula, values: Sequence[np.ndarray]) -> str:

@@ -141,9 +141,9 @@ class SuperGaussian(Likelihood):
         for row in np.unique(rows, axis=0)[:_MOST_CHECKED]:
             fixed = [np.array(value) for value in row]
             with np.errstate(all="ignore"):
-                verdict = check_completely_monotone(partial(self._log_phi, values=fixed))
-            if not verdict.ok:
-                return _no_augmentation(row, verdict.reason)
+                reason = check_completely_monotone(partial(self._log_phi, values=fixed))
+            if reason is not None:
+                return _no_augmentation(row, reason)
         return None
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:

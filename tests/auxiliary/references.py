@@ -16,7 +16,7 @@ from pymc_augconj.auxiliary.laplace_transform.distribution import (
     checked_tilt,
 )
 from pymc_augconj.auxiliary.laplace_transform.inversion import Sites
-from pymc_augconj.auxiliary.laplace_transform.quantiles import flat_pair, quantile_tilted
+from pymc_augconj.auxiliary.laplace_transform.quantiles import quantile_tilted
 from pymc_augconj.auxiliary.polya_gamma import distribution as pg
 from pymc_augconj.typing import Array
 
@@ -137,29 +137,19 @@ def log_laplace_truncated_normal(mean: ArrayLike, positive: ArrayLike, t: ArrayL
 
 
 def random_tilted(
-    rng: np.random.Generator,
-    log_phi: LogPhi | TiltedDistribution,
-    r: ArrayLike,
-    *,
-    moments: tuple[ArrayLike, ArrayLike] | None = None,
+    rng: np.random.Generator, log_phi: LogPhi | TiltedDistribution, r: ArrayLike
 ) -> Array:
     """Draw one ω from each tilt exp(−rω) π(ω)/φ(r), by inversion."""
     r = checked_tilt(r)
-    return quantile_tilted(rng.random(r.shape), log_phi, r, moments=moments)
+    return quantile_tilted(rng.random(r.shape), log_phi, r)
 
 
-def cdf_tilted(
-    x: ArrayLike,
-    log_phi: LogPhi | TiltedDistribution,
-    r: ArrayLike,
-    *,
-    moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Array:
+def cdf_tilted(x: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLike) -> Array:
     """Return the distribution function F(x) of the tilts; absolute error about 1e-9."""
     r, x, distribution = checked_tilt(r), np.asarray(x, dtype=float), as_distribution(log_phi)
     shape = np.broadcast_shapes(x.shape, r.shape)
     x = np.broadcast_to(x, shape).ravel() - distribution.origin
-    sites = Sites(distribution, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
+    sites = Sites(distribution, np.broadcast_to(r, shape).ravel())
     cdf = sites.cdf_and_pdf(np.where(x > 0.0, x, 1.0))[0]
     cdf = np.where(x > 0.0, cdf, np.where(x == 0.0, sites.atom, 0.0))
     return np.clip(np.where(x < np.inf, cdf, 1.0), 0.0, 1.0).reshape(shape)

@@ -250,21 +250,18 @@ def test_a_narrow_part_of_a_wide_law(ks_rejects):
         np.testing.assert_allclose(weight * parts[0] + (1 - weight) * parts[1], u, atol=1e-7)
 
 
-def test_seed_shapes_and_moments_given():
+def test_seed_and_shapes():
     r = np.array([[0.0, 1.0, 4.0], [0.1, 9.0, 1e6]])
 
-    def both(r, **kwargs):
+    def both(r):
         rngs = np.random.default_rng(27), np.random.default_rng(27)
         sampler = TiltedSampler(log_phi_student)
-        return random_tilted(rngs[0], log_phi_student, r, **kwargs), sampler.random(rngs[1], r)
+        return random_tilted(rngs[0], log_phi_student, r), sampler.random(rngs[1], r)
 
     inverted, tabled = both(r)
     assert inverted.shape == r.shape == tabled.shape
     np.testing.assert_array_equal(inverted, both(r)[0])
     np.testing.assert_array_equal(inverted, tabled)  # few draws: no table
-    rate = 4 * 1.3**2 + r
-    given = both(r, moments=(2.5 / rate, 2.5 / rate**2))[0]
-    np.testing.assert_allclose(given, inverted, rtol=1e-7)
     assert both(1.0)[0].shape == ()
     assert both(np.empty(0))[0].shape == (0,)
     many = np.full(500, 2.0)

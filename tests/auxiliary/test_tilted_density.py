@@ -31,11 +31,10 @@ def test_density(r):
         (lambda s: -np.sqrt(s) / 0.7, logpdf_inverse_gaussian(x, mean, shape)),
         (lambda s: -2.5 * np.log1p(s / 6.76), gamma.logpdf(x, 2.5, scale=1 / (6.76 + r))),
     ):
-        value, error = logpdf_tilted(x, log_phi, r, return_error=True)
+        value = logpdf_tilted(x, log_phi, r)
         # In the bulk, and to the left of it down to any depth.
         trusted = (x < 3.0 * mean_polya_gamma(1.0, 0.0) / 2) | (expected > expected.max() - 5.0)
         np.testing.assert_allclose(value[trusted], expected[trusted], rtol=1e-12, atol=1e-7)
-        assert np.all(np.abs(value - expected)[trusted] <= 3.0 * error[trusted] + 1e-9)
     np.testing.assert_array_equal(logpdf_tilted([-1.0, 0.0, np.inf], log_phi_logit, r), -np.inf)
 
 

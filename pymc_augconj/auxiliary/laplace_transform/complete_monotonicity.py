@@ -9,19 +9,16 @@ r, and the sign of the inverted density. An accepted φ may still fail elsewhere
 rounding.
 
 The derivatives come from Cauchy's integral over a circle about r in the right half-plane, where a
-completely monotone φ is analytic; with ``derivatives`` of log φ, from the exponential's series.
-Both give the Taylor coefficients of φ(r + R z)/φ(r). Signs of coefficients count above rounding.
+completely monotone φ is analytic. Signs of the Taylor coefficients of φ(r + R z)/φ(r) count above
+rounding.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pymc_augconj.typing import Array, ComplexArray
 
 from .density import saddlepoints
-from .distribution import LogPhi, RealDerivatives, TiltedDistribution
+from .distribution import LogPhi, TiltedDistribution
 from .inversion import CAREFUL, Sites
 
 ORDER = 16
@@ -35,81 +32,32 @@ ULPS = 16.0  # rounding of log φ, in units of 1.1e-16 times its size
 DENSITY_TOLERANCE = 1e-8  # of x f(x)
 
 
-@dataclass(frozen=True)
-class Monotonicity:
-    """Result of `check_completely_monotone`.
-
-    Attributes
-    ----------
-    ok : bool
-    r : float or None
-        The first r of the grid at which φ fails.
-    order : int or None
-        The first order of derivative that fails there; None where the density is negative.
-    reason : str
-        One sentence: what was expected and what was found; empty if ``ok``.
-    """
-
-    ok: bool
-    r: float | None = None
-    order: int | None = None
-    reason: str = ""
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-
-def check_completely_monotone(
-    log_phi: LogPhi,
-    *,
-    derivatives: RealDerivatives | None = None,
-    r: ArrayLike | None = None,
-    order: int = ORDER,
-    density: bool = True,
-) -> Monotonicity:
-    """Check that φ(0) = 1 and that φ is completely monotone.
+def check_completely_monotone(log_phi: LogPhi, *, density: bool = True) -> str | None:
+    """Return what was expected and found where φ is not completely monotone, or None if it is.
 
     Parameters
     ----------
     log_phi : callable
         log φ on complex128 arrays of any shape, called for Re ≥ 0 only.
-    derivatives : callable, optional
-        r of shape (n,) → the derivatives of log φ of order 0, 1, …, of shape (m + 1, n). Then
-        ``order`` is m at most. Default: Cauchy integrals.
-    r : array_like, > 0, optional
-        Grid. Default: twelve decades about the scale of φ, five points a decade.
-    order : int, default 16
     density : bool
         Whether to check the sign of the inverted density, too; it may be negative where the
         distribution has atoms besides one at its end (a finite mixture of Gaussians).
-
-    Returns
-    -------
-    Monotonicity
     """
     at_zero = _values(log_phi, np.zeros(1))[0]
     if not abs(at_zero) < 1e-9:
-        found = f"log φ(0) = {at_zero.real:.6g}" if at_zero.imag == 0 else f"log φ(0) = {at_zero}"
-        return Monotonicity(
-            False, 0.0, 0, f"expected φ(0) = 1, that is log φ(0) = 0, found {found}"
-        )
+        found = at_zero.real if at_zero.imag == 0 else at_zero
+        return f"expected φ(0) = 1, that is log φ(0) = 0, found log φ(0) = {found:.6g}"
     distribution = TiltedDistribution(log_phi)
-    if r is None:
-        scale = (
-            1.0 / (distribution.origin + 1.0 / distribution.scale)
-            if distribution.origin > 0.0
-            else distribution.scale
-        )
-        r = GRID * (scale if np.isfinite(scale) else 1.0)
-    r = np.asarray(r, dtype=float)
+    rate = distribution.origin + 1.0 / distribution.scale
+    r = GRID / rate if rate > 0.0 else GRID
     checked = _check_values(log_phi, r)
-    if isinstance(checked, Monotonicity):
+    if isinstance(checked, str):
         return checked
     r = r[:checked]
-    failure = _check_derivatives(log_phi, derivatives, r, order)
+    failure = _check_derivatives(log_phi, r)
     if failure is None and density and not distribution.is_point_mass:
         failure = _check_density(distribution, r)
-    return Monotonicity(True) if failure is None else failure
+    return failure
 
 
 def _values(log_phi: LogPhi, s: Array) -> ComplexArray:
@@ -117,31 +65,24 @@ def _values(log_phi: LogPhi, s: Array) -> ComplexArray:
         return np.asarray(log_phi(np.asarray(s, dtype=np.complex128)), dtype=np.complex128)
 
 
-def _check_values(log_phi: LogPhi, r: Array) -> Monotonicity | int:
+def _check_values(log_phi: LogPhi, r: Array) -> str | int:
     """Check that values are real and finite; return the number of grid points above underflow."""
     values = _values(log_phi, r)
     for i, value in enumerate(values):
         if not np.isfinite(value):
             if i > 0 and values[i - 1].real < UNDERFLOW:
                 return i
-            reason = f"expected a finite log φ(r), found {value.real} at r = {r[i]:.6g}"
-            return Monotonicity(False, float(r[i]), 0, reason)
+            return f"expected a finite log φ(r), found {value.real} at r = {r[i]:.6g}"
         if abs(np.angle(np.exp(1j * value.imag))) > 1e-6:
-            reason = f"expected φ(r) > 0, found log φ = {value:.6g} at r = {r[i]:.6g}"
-            return Monotonicity(False, float(r[i]), 0, reason)
+            return f"expected φ(r) > 0, found log φ = {value:.6g} at r = {r[i]:.6g}"
     return r.size
 
 
-def _check_derivatives(
-    log_phi: LogPhi, derivatives: RealDerivatives | None, r: Array, order: int
-) -> Monotonicity | None:
+def _check_derivatives(log_phi: LogPhi, r: Array) -> str | None:
     mean = -_values(log_phi, r + 1e-20j * r).imag / (1e-20 * r)
     with np.errstate(all="ignore"):
         radius = np.minimum(RADIUS * r, np.where(mean > 0.0, MAX_EXPONENT / mean, np.inf))
-    if derivatives is None:
-        taylor, rounding = _cauchy(log_phi, r, radius, order)
-    else:
-        taylor, rounding = _exponential_series(np.asarray(derivatives(r)), radius, order)
+    taylor, rounding = _cauchy(log_phi, r, radius)
     signed = taylor * (-1.0) ** np.arange(taylor.shape[1])
     wrong = ~(signed >= -rounding)
     if not wrong.any():
@@ -154,20 +95,14 @@ def _check_derivatives(
         sign = "positive" if taylor[i, k] > 0 else "negative"
         relative = taylor[i, k] / radius[i] ** k
         found = f"a {sign} one, {relative:.3g} · {k}! · φ(r)"
-    expected = "negative" if k % 2 else "positive"
-    reason = (
-        f"expected φ to be completely monotone, its derivative of order {k} not {_not(expected)}, "
-        f"found {found}, at r = {r[i]:.6g}"
+    return (
+        f"expected φ to be completely monotone, its derivative of order {k} not "
+        f"{'positive' if k % 2 else 'negative'}, found {found}, at r = {r[i]:.6g}"
     )
-    return Monotonicity(False, float(r[i]), k, reason)
 
 
-def _not(sign: str) -> str:
-    return "negative" if sign == "positive" else "positive"
-
-
-def _cauchy(log_phi: LogPhi, r: Array, radius: Array, order: int) -> tuple[Array, Array]:
-    """Taylor coefficients of φ(r + R z)/φ(r), (n, order + 1), and their rounding, (n, 1)."""
+def _cauchy(log_phi: LogPhi, r: Array, radius: Array) -> tuple[Array, Array]:
+    """Return the Taylor coefficients of φ(r + R z)/φ(r), (n, ORDER + 1), and their rounding."""
     angle = 2.0 * np.pi * np.arange(CIRCLE_POINTS // 2 + 1) / CIRCLE_POINTS
     # By symmetry half the circle is enough.
     weights = np.full(angle.size, 2.0 / CIRCLE_POINTS)
@@ -175,33 +110,18 @@ def _cauchy(log_phi: LogPhi, r: Array, radius: Array, order: int) -> tuple[Array
     base = _values(log_phi, r)
     logs = _values(log_phi, r[:, None] + radius[:, None] * np.exp(1j * angle))
     silent = np.arange(CIRCLE_POINTS - SILENT, CIRCLE_POINTS)
-    powers = np.exp(-1j * np.outer(angle, np.append(np.arange(order + 1), silent)))
+    powers = np.exp(-1j * np.outer(angle, np.append(np.arange(ORDER + 1), silent)))
     with np.errstate(all="ignore"):
         values = np.exp(logs - base[:, None])
         taylor = ((values * weights) @ powers).real
     # Coefficients of negative order are zero up to rounding, which they measure.
-    taylor, silent = taylor[:, : order + 1], np.abs(taylor[:, order + 1 :]).max(axis=1)
+    taylor, silent = taylor[:, : ORDER + 1], np.abs(taylor[:, ORDER + 1 :]).max(axis=1)
     size = 1.0 + np.abs(logs).max(axis=1) + np.abs(base)
     rounding = ULPS * (1.1e-16 * size * np.abs(values).max(axis=1) + silent)
     return taylor, rounding[:, None]
 
 
-def _exponential_series(derivatives: Array, radius: Array, order: int) -> tuple[Array, Array]:
-    """As `_cauchy`, from k c_k = Σ_j j a_j c_{k−j} with the Taylor coefficients a of log φ."""
-    order = min(order, derivatives.shape[0] - 1)
-    factorial = np.cumprod(np.concatenate(([1.0], np.arange(1.0, order + 1.0))))
-    steps = np.arange(order + 1)
-    log_taylor = derivatives[: order + 1].T / factorial * radius[:, None] ** steps
-    taylor, bound = np.zeros((2, radius.size, order + 1))
-    taylor[:, 0] = bound[:, 0] = 1.0
-    for k in range(1, order + 1):
-        j = steps[1 : k + 1]
-        taylor[:, k] = (j * log_taylor[:, j] * taylor[:, k - j]).sum(axis=1) / k
-        bound[:, k] = (j * np.abs(log_taylor[:, j]) * bound[:, k - j]).sum(axis=1) / k
-    return taylor, ULPS * 1.1e-16 * (1.0 + steps) * bound
-
-
-def _check_density(distribution: TiltedDistribution, r: Array) -> Monotonicity | None:
+def _check_density(distribution: TiltedDistribution, r: Array) -> str | None:
     """Check the density at the mean of each tilt, with an error estimate from two rules."""
     with np.errstate(all="ignore"):
         x = distribution.mean(r)
@@ -223,8 +143,7 @@ def _check_density(distribution: TiltedDistribution, r: Array) -> Monotonicity |
     if not wrong.any():
         return None
     i = int(np.argmax(wrong))
-    reason = (
+    return (
         f"expected a density of ω that is not negative, found {finer[i] / x[index][i]:.3g} at "
         f"ω = {x[index][i] + distribution.origin:.6g} under the tilt r = {tilt[index][i]:.6g}"
     )
-    return Monotonicity(False, float(tilt[index][i]), None, reason)

@@ -32,8 +32,6 @@ from pymc_augconj.typing import Array, ComplexArray
 __all__ = ["ResidualDistribution"]
 
 LogPhi = Callable[[ComplexArray], ComplexArray]
-RealDerivatives = Callable[[Array], ArrayLike]
-Derivatives = tuple[RealDerivatives, ...]
 
 FARTHEST = 1e250  # in units of the scale: where φ stands for its limit at infinity
 NO_ATOM_BELOW = -60.0  # a log φ there that small is no atom at zero
@@ -43,8 +41,6 @@ LEAST_FARTHEST = 1e10  # an s below that, in units of the scale, does not stand 
 ROUNDING = 64.0 * np.finfo(float).eps  # of log φ near a straight line, relative
 EXACT_SHIFT = 1e11  # beyond s = EXACT_SHIFT/origin, s · origin has lost its digits
 SUPPORT_MARGIN = 50.0  # the support's end has at most exp(−50) of the mass below it
-POINTS = 22  # Chebyshev nodes of the numerical derivative of the mean
-INFINITE_GROWTH = 1.2  # of a moment towards r = 0 over some decades: it is then infinite
 
 
 class TiltedDistribution:
@@ -54,9 +50,6 @@ class TiltedDistribution:
     ----------
     log_phi : callable
         log φ on complex arrays; see the module.
-    derivatives : pair of callables, optional
-        K′ = d log φ/dr and K″ on real arrays, as automatic differentiation gives them. Without
-        them both are found numerically.
 
     Attributes
     ----------
@@ -69,8 +62,8 @@ class TiltedDistribution:
         log P(ω = origin) at r = 0, which is log φ₀(∞); −∞ without an atom.
     """
 
-    def __init__(self, log_phi: LogPhi, derivatives: Derivatives | None = None) -> None:
-        self._log_phi, self._derivatives = log_phi, derivatives
+    def __init__(self, log_phi: LogPhi) -> None:
+        self._log_phi = log_phi
         self.origin, self.log_atom = 0.0, -np.inf
         at_zero = self.real(np.zeros(1))[0]
         if not abs(at_zero) < 1e-9:
@@ -108,11 +101,6 @@ class TiltedDistribution:
     def mean(self, r: Array) -> Array:
         """E[ω − origin] under the tilts r, by a complex step; finite (a large number) at r = 0."""
         r = np.asarray(r, dtype=float)
-        if self._derivatives is not None:
-            with np.errstate(all="ignore"):
-                mean = -np.asarray(self._derivatives[0](r), dtype=float) - self.origin
-            if np.isfinite(mean).all():
-                return mean
         step = np.where(r > 0.0, COMPLEX_STEP * r, STEP_AT_ZERO * self.scale)
         return -self(r + 1j * step).imag / step
 
@@ -126,11 +114,6 @@ class TiltedDistribution:
             return np.zeros(r.shape), np.zeros(r.shape)
         r = np.where(r > 0.0, r, STEP_AT_ZERO * self.scale)
         mean = self.mean(r)
-        if self._derivatives is not None:
-            with np.errstate(all="ignore"):
-                var = np.asarray(self._derivatives[1](r), dtype=float)
-            if np.isfinite(var).all():
-                return mean, np.sqrt(np.maximum(var, 0.0))
         # Relative to the mean, as a variance may underflow where its root does not.
         variation = np.zeros_like(mean)
         for step in (1e-4 * r, np.full_like(mean, 1e-3 * self.scale)):
@@ -174,90 +157,6 @@ def checked_tilt(r: ArrayLike) -> Array:
     r = np.asarray(r, dtype=float)
     refuse("r", r, (r >= 0.0) & (r < np.inf), "a finite r ≥ 0")
     return r
-
-
-def mean_tilted(
-    log_phi: LogPhi | TiltedDistribution, r: ArrayLike, *, derivatives: Derivatives | None = None
-) -> tuple[Array, Array]:
-    """E[ω] = −K′(r) and Var[ω] = K″(r) of the tilts of φ, K = log φ.
-
-    Parameters
-    ----------
-    log_phi : callable or TiltedDistribution
-    r : array_like, ≥ 0
-    derivatives : pair of callables, optional
-        K′ and K″ on real arrays. Without them the mean is a complex step, exact to rounding, and
-        the variance the derivative of the mean's interpolant in Chebyshev nodes about r, or from r
-        on where that is more accurate; relative error below 1e-8.
-
-    Returns
-    -------
-    mean, var : ndarray of float64, shape of r
-        +∞ where they do not exist, at r = 0 only.
-
-    Raises
-    ------
-    ValueError
-        If an r is negative or not finite.
-    """
-    r = checked_tilt(r)
-    if derivatives is not None:
-        first, second = (np.asarray(derivative(r), dtype=float) for derivative in derivatives)
-        return -first, second
-    distribution = as_distribution(log_phi)
-    flat = r.reshape(-1)
-    if distribution.is_point_mass:
-        return np.full(r.shape, distribution.origin), np.zeros(r.shape)
-    mean, var = distribution.mean(flat), np.empty(flat.size)
-    nodes, derivative = _chebyshev_derivative(POINTS)
-    best = np.full(flat.size, np.inf)
-    # Central intervals avoid zero, where φ may be singular; several lengths are tried from r on.
-    forward = distribution.scale * 10.0 ** np.arange(-12.0, 0.0)
-    for centre, half in [(flat, 0.5 * flat)] + [(flat + d, np.full(flat.size, d)) for d in forward]:
-        usable = half > 0.0
-        half = np.where(usable, half, 1.0)
-        means = distribution.mean(np.maximum(centre[:, None] + half[:, None] * nodes, 0.0))
-        at = 0.0 if centre is flat else -1.0
-        values, truncation = derivative(means, at)
-        error = (truncation + 1e-16 * POINTS**2 * np.abs(mean)) / np.abs(values)
-        better = usable & (error < best)
-        var[better], best[better] = (-values / half)[better], error[better]
-    zero = flat == 0.0
-    if zero.any():
-        mean[zero], var[zero] = _moments_at_zero(distribution, mean[zero][0], var[zero][0])
-    return (mean + distribution.origin).reshape(r.shape), np.maximum(var, 0.0).reshape(r.shape)
-
-
-def _moments_at_zero(
-    distribution: TiltedDistribution, mean: float, var: float
-) -> tuple[float, float]:
-    """Replace moments that grow without bound as r → 0 by infinity."""
-    steps = distribution.scale * np.array([1e-24, 1e-12])
-    near, far = -distribution(1j * steps).imag / steps
-    if near > INFINITE_GROWTH * far:
-        return np.inf, np.inf
-    steps = distribution.scale * np.array([1e-6, 1e-3])
-    near, far = (mean - distribution.mean(steps)) / steps
-    return mean, np.inf if near > INFINITE_GROWTH * far else var
-
-
-def _chebyshev_derivative(
-    points: int,
-) -> tuple[Array, Callable[[Array, float], tuple[Array, Array]]]:
-    """Nodes on [−1, 1], and a function from values there to (derivative at ±1 or 0, its error)."""
-    angle = np.pi * (np.arange(points) + 0.5) / points
-    nodes = np.cos(angle)
-    to_coefficients = 2.0 / points * np.cos(np.arange(points)[:, None] * angle)
-    to_coefficients[0] *= 0.5
-
-    def derivative(values: Array, at: float) -> tuple[Array, Array]:
-        coefficients = values @ to_coefficients.T
-        derivatives = np.polynomial.chebyshev.chebder(coefficients, axis=-1).T
-        slope = np.asarray(np.polynomial.chebyshev.chebval(at, derivatives), dtype=float)
-        tail = np.abs(coefficients[:, -2:]).max(axis=1)
-        return slope, tail * points**2
-
-    return nodes, derivative
 
 
 # Cells, and Gauss–Legendre nodes within a cell.

@@ -11,7 +11,7 @@ standard deviations about its mean, and both ends are known by Chernoff's bound,
 
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
-**Fourier series** (`FourierDistributions`). On that interval the density is the Fourier series of
+**Fourier series** (`fourier_nodes`). On that interval the density is the Fourier series of
 period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule. Its error
 is the mass outside, ε, plus the coefficients left out, about ε as well where they decay. The nodes
 do not depend on x, so one evaluation of φ serves all of Newton's steps.
@@ -23,8 +23,8 @@ is needed because the rounding of log φ, of the order of 1/CV², then ruins any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import comb, ndtr, ndtri
@@ -50,39 +50,19 @@ CIRCLE_POINTS = 64
 TAYLOR_TERMS = 14
 
 
-@dataclass
-class FourierDistributions:
-    """The sites of a batch that have a Fourier series, and an Euler origin for the others.
-
-    Attributes
-    ----------
-    usable : ndarray of bool, shape (n,)
-    origin, floor : ndarray, shape (n,)
-        An x ≥ 0 with at most exp(−50) of the mass below it, and the x up to which Euler summation
-        from that origin must not be used: it would magnify that mass. F is zero there, to e⁻³⁸.
-    low, period, log_phi_r : ndarray, shape (m,)
-        Values of the m usable sites.
-    tau, values : ndarray, shape (Σ counts,)
-        Frequencies, and log φ(r + iτ); site after site.
-    offsets : ndarray of int, shape (m + 1,)
-        Start of each site's nodes.
-    """
-
-    usable: Mask
-    origin: Array
-    floor: Array
-    low: Array
-    period: Array
-    log_phi_r: Array
-    tau: Array
-    values: ComplexArray
-    offsets: Index
+#: low, period and log φ(r) of each site; log φ(r + iτ) and τ, site after site; and where each site
+#: starts in these: arguments of the kernels.
+FourierNodes = tuple[Array, Array, Array, ComplexArray, Array, Index]
 
 
-def fourier_distributions(
+def fourier_nodes(
     distribution: TiltedDistribution, r: Array, std: Array, log_phi_r: Array
-) -> FourierDistributions:
-    """Find the intervals and evaluate the coefficients; ``r``, ``std``, ``log_phi_r``: (n,)."""
+) -> tuple[Mask, Array, Array, FourierNodes]:
+    """Find which sites have a Fourier series and its nodes, and Euler origins for the others.
+
+    Above an origin x ≥ 0 is all but exp(−50) of the mass; up to the floor Euler summation from it
+    must not be used, which would magnify that mass, and F is zero, to e⁻³⁸.
+    """
     t = LADDER / std[:, None]
     base = log_phi_r[:, None]
     lower = distribution.real(r[:, None] + t) - base
@@ -109,29 +89,16 @@ def fourier_distributions(
     k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts) + 1
     tau = 2.0 * np.pi * k / np.repeat(period, counts)
     values = distribution(np.repeat(r[usable], counts) + 1j * tau)
-    return FourierDistributions(
-        usable, origin, floor, low, period, log_phi_r[usable], tau, values, offsets
-    )
+    return usable, origin, floor, (low, period, log_phi_r[usable], values, tau, offsets)
 
 
-@dataclass
-class NormalCumulants:
-    """Mean, standard deviation, skewness, excess kurtosis, and whether near normal; shape (n,)."""
+class NormalCumulants(NamedTuple):
+    """Mean, standard deviation, skewness and excess kurtosis; shape (n,)."""
 
     mean: Array
     std: Array
     skewness: Array
     excess: Array
-    near_normal: Mask
-
-    def __getitem__(self, which: Mask) -> NormalCumulants:
-        return NormalCumulants(
-            self.mean[which],
-            self.std[which],
-            self.skewness[which],
-            self.excess[which],
-            self.near_normal[which],
-        )
 
     def quantile(self, u: Array) -> Array:
         """Cornish and Fisher's expansion to second order."""
@@ -155,8 +122,8 @@ class NormalCumulants:
 
 def normal_cumulants(
     distribution: TiltedDistribution, r: Array, mean: Array, std: Array
-) -> NormalCumulants:
-    """Third and fourth cumulants from Cauchy integrals of log φ on a circle in the half-plane.
+) -> tuple[NormalCumulants, Mask]:
+    """Cumulants by Cauchy integrals of log φ on a circle in the half-plane, and which are normal's.
 
     The circle is about r with radius r/2, or, for an r too near zero, it reaches from r on eight
     standard units to the right. Symmetry saves three evaluations in four.
@@ -188,9 +155,8 @@ def normal_cumulants(
     near = (np.abs(skewness) < MAX_SKEWNESS) & (np.abs(excess) < MAX_EXCESS)
     degenerate = std == 0.0
     skewness, excess = (np.where(degenerate, 0.0, value) for value in (skewness, excess))
-    return NormalCumulants(
-        mean, np.where(degenerate, 0.0, safe * np.sqrt(sharp)), skewness, excess, near | degenerate
-    )
+    sharp_std = np.where(degenerate, 0.0, safe * np.sqrt(sharp))
+    return NormalCumulants(mean, sharp_std, skewness, excess), near | degenerate
 
 
 def _best(values: Array, choose: Callable[..., Array]) -> Array:
@@ -223,16 +189,11 @@ WEIGHTS = [_euler_weights(*rule) for rule in ((22, 16), (40, 20), (150, 50), (60
 class Sites:
     """A batch of tilts, each with its method; everything relative to the distribution's origin."""
 
-    def __init__(
-        self, distribution: TiltedDistribution, r: Array, moments: Sequence[Array] | None = None
-    ) -> None:
+    def __init__(self, distribution: TiltedDistribution, r: Array) -> None:
         self.distribution, self.r = distribution, r
         self.log_phi_r = distribution.real(r)
         refuse("r", r, np.isfinite(self.log_phi_r), "an r at which log φ is finite")
-        if moments is None:
-            self.mean, self.std = distribution.rough_moments(r)
-        else:
-            self.mean, self.std = moments[0] - distribution.origin, np.sqrt(moments[1])
+        self.mean, self.std = distribution.rough_moments(r)
         with np.errstate(all="ignore"):
             self.variation = np.where(self.mean > 0.0, self.std / self.mean, 0.0)
         # A heavy tail's infinite or missing moments make it wide.
@@ -242,31 +203,27 @@ class Sites:
         self.origin, self.floor = np.zeros((2, r.size))  # of Euler summation
 
         self.is_normal = self.variation < MAYBE_NORMAL
-        self.normal = self._find_normal()
+        self.normal: NormalCumulants | None = None
+        tried = np.flatnonzero(self.is_normal)
+        if tried.size:
+            found, near = normal_cumulants(
+                distribution, r[tried], self.mean[tried], self.std[tried]
+            )
+            self.is_normal[tried] = near
+            self.normal = NormalCumulants(*(values[near] for values in found))
         self.is_fourier = (self.variation < NARROW) & ~self.is_normal & (self.std > 0.0)
         self.is_wide = ~self.is_fourier & ~self.is_normal
         self.is_euler_narrow = self.is_fourier.copy()
-        self.fourier: FourierDistributions | None = None
-        if self.is_fourier.any():
-            tried = np.nonzero(self.is_fourier)[0]
-            distributions = fourier_distributions(
+        self.fourier: FourierNodes | None = None
+        tried = np.flatnonzero(self.is_fourier)
+        if tried.size:
+            usable, origin, floor, self.fourier = fourier_nodes(
                 distribution, r[tried], self.std[tried], self.log_phi_r[tried]
             )
-            self.fourier = distributions
-            self.is_fourier[tried] = distributions.usable
+            self.is_fourier[tried] = usable
             self.is_euler_narrow &= ~self.is_fourier
-            self.origin[tried] = np.where(distributions.usable, 0.0, distributions.origin)
-            self.floor[tried] = np.where(distributions.usable, 0.0, distributions.floor)
-
-    def _find_normal(self) -> NormalCumulants | None:
-        tried = np.nonzero(self.is_normal)[0]
-        if tried.size == 0:
-            return None
-        found = normal_cumulants(
-            self.distribution, self.r[tried], self.mean[tried], self.std[tried]
-        )
-        self.is_normal[tried] = found.near_normal
-        return found[found.near_normal]
+            self.origin[tried] = np.where(usable, 0.0, origin)
+            self.floor[tried] = np.where(usable, 0.0, floor)
 
     def euler(self, which: Index, x: Array, rule: int) -> tuple[Array, Array, Array]:
         """F(x), x f(x) (x from the Euler origin) and their truncation errors, for some sites."""
@@ -287,22 +244,12 @@ class Sites:
         if self.normal is not None and which.any():
             cdf[which], pdf[which] = self.normal.cdf_and_pdf(x[which])
             error[which] = 1e-8 * x[which] * pdf[which]
-        which, distributions = self.is_fourier, self.fourier
-        if distributions is not None and which.any():
-            out = np.empty((2, distributions.low.size))
-            kernels.fourier_sums(
-                x[which],
-                distributions.low,
-                distributions.period,
-                distributions.log_phi_r,
-                distributions.values,
-                distributions.tau,
-                distributions.offsets,
-                out[0],
-                out[1],
-            )
+        which, fourier = self.is_fourier, self.fourier
+        if fourier is not None and which.any():
+            out = np.empty((2, np.count_nonzero(which)))
+            kernels.fourier_sums(x[which], *fourier, *out)
             cdf[which], pdf[which] = out
-            rounding = 1e-12 + 1e-15 * np.abs(distributions.log_phi_r)
+            rounding = 1e-12 + 1e-15 * np.abs(self.log_phi_r[which])
             error[which] = rounding * x[which] / self.std[which]
         index = np.nonzero(self.is_wide | self.is_euler_narrow)[0]
         below = x[index] <= self.floor[index]

@@ -38,10 +38,10 @@ from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.typing import Array, Index
 
 from . import kernels
-from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt, mean_tilted
+from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 from .inversion import CAREFUL, UNCONVERGED, WEIGHTS, Sites
 
-__all__ = ["mean_tilted", "quantile_tilted"]
+__all__ = ["quantile_tilted"]
 
 WIDE_START = 1.2  # coefficient of variation above which Newton starts from φ(1/x) = u
 MAX_STEPS = 100
@@ -50,13 +50,7 @@ NOT_SMOOTH = 1e-5  # last change of F under the longest rule that is worth a war
 LAST_STEP = 1e-5  # in log x: the error after a step is of the order of its square
 
 
-def quantile_tilted(
-    u: ArrayLike,
-    log_phi: LogPhi | TiltedDistribution,
-    r: ArrayLike,
-    *,
-    moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Array:
+def quantile_tilted(u: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLike) -> Array:
     """Return the quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
 
     Parameters
@@ -68,8 +62,6 @@ def quantile_tilted(
         millisecond a call.
     r : array_like, ≥ 0
         The tilts.
-    moments : pair of array_like, optional
-        E[ω] and Var[ω] of the tilts, where known; a rough variance is enough.
 
     Returns
     -------
@@ -89,12 +81,11 @@ def quantile_tilted(
     refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
     shape = np.broadcast_shapes(u.shape, r.shape)
     level = np.clip(np.broadcast_to(u, shape).ravel(), 1e-12, 1.0 - 1e-12)
-    tilt, pair = np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape)
+    tilt = np.broadcast_to(r, shape).ravel()
     x = np.empty(level.size)
     for first in range(0, level.size, BLOCK):
         block = slice(first, first + BLOCK)
-        given = None if pair is None else [values[block] for values in pair]
-        x[block] = _quantiles(Sites(distribution, tilt[block], given), level[block])
+        x[block] = _quantiles(Sites(distribution, tilt[block]), level[block])
     return (x + distribution.origin).reshape(shape)
 
 
@@ -106,17 +97,8 @@ def _quantiles(sites: Sites, u: Array) -> Array:
     fourier, which = sites.fourier, sites.is_fourier
     if fourier is not None and which.any():
         start = np.maximum(_wilson_hilferty(u[which], sites.mean[which], sites.std[which]), 0.0)
-        kernels.fourier_quantiles(
-            u[which],
-            start,
-            fourier.low,
-            fourier.period,
-            fourier.log_phi_r,
-            fourier.values,
-            fourier.tau,
-            fourier.offsets,
-            out := np.empty(start.size),
-        )
+        out = np.empty(start.size)
+        kernels.fourier_quantiles(u[which], start, *fourier, out)
         x[which] = out
     for rule, which in ((0, sites.is_wide), (CAREFUL, sites.is_euler_narrow)):
         index = np.nonzero(which & (u > sites.atom))[0]
@@ -202,12 +184,8 @@ def _wilson_hilferty(u: Array, mean: Array, std: Array) -> Array:
 
 def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
     """Solve (φ(r + s)/φ(r) − atom)/(1 − atom) = u for x = 1/s, roughly, and cap the upper tail."""
-    distribution, r, base, atom = (
-        sites.distribution,
-        sites.r[index],
-        sites.log_phi_r[index],
-        sites.atom[index],
-    )
+    distribution, r = sites.distribution, sites.r[index]
+    base, atom = sites.log_phi_r[index], sites.atom[index]
     right = u > 0.5 * (1.0 + atom)
     target = np.log(np.where(right, 1.0 - u, u - atom))
     log_s = np.log(np.maximum(r, distribution.scale))
@@ -225,13 +203,3 @@ def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
     with np.errstate(all="ignore"):
         cap = 2.0 * (distribution.real(0.5 * r) - base - np.log1p(-u)) / r
     return np.where(cap > 0.0, np.minimum(x, cap), x)
-
-
-def flat_pair(
-    moments: tuple[ArrayLike, ArrayLike] | None, shape: tuple[int, ...]
-) -> tuple[Array, Array] | None:
-    """Broadcast ``moments`` to the sites, flat; None stays None."""
-    if moments is None:
-        return None
-    mean, var = (np.broadcast_to(np.asarray(m, dtype=float), shape).ravel() for m in moments)
-    return mean, var

@@ -90,9 +90,9 @@ def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
     # Without this check, which takes a third of the time of a table, an invalid φ would give wrong
     # draws in silence.
     with np.errstate(all="ignore"):
-        verdict = check_completely_monotone(log_phi, density=False)
-    if not verdict.ok:
-        raise NotSuperGaussianError(verdict.reason)
+        reason = check_completely_monotone(log_phi, density=False)
+    if reason is not None:
+        raise NotSuperGaussianError(reason)
     return TiltedSampler(TiltedDistribution(log_phi))
 
 

@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array, Index
 from . import table_kernels as kernels
 from .density import MAX_LOG, mean_curve, untilted_log_density
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
-from .quantiles import flat_pair, quantile_tilted
+from .quantiles import quantile_tilted
 
 TABLE_PAYS = 100  # draws from which the table costs less than inversions
 LEAST_VARIATION = 0.25  # coefficient of variation of a tilt that the cells resolve
@@ -98,47 +98,22 @@ class TiltedSampler:
         self._cells: Cells | None = None
         self._usable = True
 
-    def random(
-        self,
-        rng: np.random.Generator,
-        r: ArrayLike,
-        *,
-        moments: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> Array:
-        """Draw one ω from the tilt of each entry of ``r``.
-
-        Parameters and errors are those of `quantile_tilted`, with which the results agree to
-        rounding of F: both transform one uniform an entry.
-
-        Returns
-        -------
-        ndarray of float64, shape of r
-        """
+    def random(self, rng: np.random.Generator, r: ArrayLike) -> Array:
+        """Draw one ω from the tilt of each entry of ``r``, by one uniform each."""
         r = checked_tilt(r)
-        return self.quantile(rng.random(r.shape), r, moments=moments)
+        return self.quantile(rng.random(r.shape), r)
 
-    def quantile(
-        self,
-        u: ArrayLike,
-        r: ArrayLike,
-        *,
-        moments: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> Array:
-        """Return the quantiles F⁻¹(u) of the tilts, like `quantile_tilted`."""
+    def quantile(self, u: ArrayLike, r: ArrayLike) -> Array:
+        """Return the quantiles F⁻¹(u) of the tilts, those of `quantile_tilted` to rounding of F."""
         r, u = checked_tilt(r), np.asarray(u, dtype=float)
         refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
         shape = np.broadcast_shapes(u.shape, r.shape)
         u, r = (np.array(np.broadcast_to(a, shape), dtype=float).ravel() for a in (u, r))
-        pair = flat_pair(moments, shape)
         self._drawn += r.size
         early = self._cells is None and self._drawn < TABLE_PAYS
         if early or not self._usable or self.distribution.is_point_mass:
-            return quantile_tilted(u, self.distribution, r, moments=pair).reshape(shape)
-
-        if pair is None:
-            mean, std = self.distribution.rough_moments(r)
-        else:
-            mean, std = pair[0] - self.distribution.origin, np.sqrt(pair[1])
+            return quantile_tilted(u, self.distribution, r).reshape(shape)
+        mean, std = self.distribution.rough_moments(r)
         tabled = ~(std < LEAST_VARIATION * mean)
         x = np.full(r.size, np.nan)
         if tabled.any():
@@ -148,9 +123,7 @@ class TiltedSampler:
         others = np.isnan(x)
         if others.any():
             self.fallbacks += int(np.count_nonzero(others))
-            if pair is not None:
-                pair = (pair[0][others], pair[1][others])
-            x[others] = quantile_tilted(u[others], self.distribution, r[others], moments=pair)
+            x[others] = quantile_tilted(u[others], self.distribution, r[others])
         return x.reshape(shape)
 
     def _by_table(self, u: Array, r: Array, mean: Array) -> Array:
