@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make types · make fuzz · make dist · make docs · make docs-check · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make types · make fuzz · make dist · make docs · make docs-check · make bench DATA=<folder> · make peers · make sbom · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -20,14 +20,20 @@ PYTHON   := $(VENV)/bin/python
 GPY_VENV   := .venv-gpy
 GPY_PYTHON ?= $(GPY_VENV)/bin/python
 BENCH_JSON_DIR := benchmark-output
-# A fresh environment in which make dist tries the wheel.
-DIST_VENV := .venv-dist
+# A fresh environment in which make dist tries the wheel, of which interpreter, and with which
+# extras: make dist DIST_PYTHON=python3.14 EXTRAS=[all].
+DIST_VENV   := .venv-dist
+DIST_PYTHON ?= $(PYTHON)
+EXTRAS      ?=
+# Each peer's environment, and the table's JSON. GPflow needs Python 3.12: PEERS_PYTHON=python3.12.
+PEERS_VENV ?= .venv-peers
+PEERS_JSON ?= docs/peers.json
 # Each worker and each chain is a process of its own: more BLAS threads than one would fight over
 # the cores.
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test fuzz imports lint types format dist docs docs-check bench has-data gpy clean
+.PHONY: help demo test fuzz imports lint types format dist sbom docs docs-check bench peers has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -62,9 +68,13 @@ dist: $(VENV)/.installed-dist
 	rm -rf dist
 	$(PYTHON) -m build
 	$(PYTHON) -m twine check --strict dist/*
-	$(PYTHON) -m venv --clear $(DIST_VENV)
-	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(DIST_PYTHON) -m venv --clear $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)$(EXTRAS)"
 	cd $(DIST_VENV) && bin/python -I "$(CURDIR)/.ci/smoke.py"
+
+# What an installation of the wheel consists of, with versions and licences (CycloneDX).
+sbom: dist
+	$(PYTHON) -m cyclonedx_py environment --output-file sbom.cdx.json $(DIST_VENV)/bin/python
 
 # Every page is executed, with warnings as errors; what has not changed since the last build is not
 # run again. Open docs/_build/html/index.html afterwards.
@@ -78,6 +88,12 @@ docs-check: $(VENV)/.installed-docs-check
 
 bench: has-data $(VENV)/.installed-test gpy
 	GPY_PYTHON="$(GPY_PYTHON)" $(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
+
+# Standard problems by this package and by every peer that can be had; R's need Rscript and lme4,
+# glmmTMB, mgcv and jsonlite. Results replace those of the same problem and peer: for some,
+# ARGS="--peers lme4 --problems linear_mixed".
+peers: $(VENV)/.installed-test
+	$(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks.peers --environments $(PEERS_VENV) --output $(PEERS_JSON) $(ARGS)
 
 has-data:
 	@if [ ! -d "$(DATA)" ]; then \
@@ -97,7 +113,7 @@ gpy: | $(PYTHON)
 	fi
 
 clean:
-	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
+	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) $(PEERS_VENV) .venv-gpflow sbom.cdx.json demo-output $(BENCH_JSON_DIR) \
 		docs/_build docs/_generated docs/auto_gallery docs/reference/generated build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
