@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -261,7 +259,7 @@ def test_entries_of_a_precision_are_few(read):
 def test_entries_of_walks_are_those_of_a_formula_that_agrees(factor, read, monkeypatch):
     def scaled(*args):
         found = walks.values_of_walk(*args)
-        return replace(found, values=factor * found.values)
+        return found._replace(values=factor * found.values)
 
     monkeypatch.setattr("pymc_augconj.recognition.latents.quadratic.values_of_walk", scaled)
     with pm.Model() as model:
