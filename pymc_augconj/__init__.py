@@ -17,8 +17,7 @@ from .api.sample import sample
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .api.warm_up import warm_up
-from .distributions.bayesian_svm import BayesianSVM
-from .distributions.classes import LogisticSoftmax, RobustMax
+from .distributions.classes import BayesianSVM, LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (

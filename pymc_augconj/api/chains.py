@@ -28,7 +28,7 @@ from pymc.stats.convergence import (
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_augconj.parallel.client import executor_of
+from pymc_augconj.parallel.executor import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains
 from pymc_augconj.results.unequal_chains import with_rest
 
