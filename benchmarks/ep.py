@@ -45,7 +45,7 @@ def density(name: str, y: np.ndarray) -> Any:
     from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
     from pymc_augconj.likelihoods.density import LikelihoodDensity
     from pymc_augconj.likelihoods.laplace import Laplace
-    from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
+    from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
     from pymc_augconj.likelihoods.student_t import StudentT
 
     noise = 0.3 * np.random.default_rng(0).standard_normal(y.size)

@@ -16,8 +16,7 @@ from .api.report import recognize
 from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
-from .distributions.bayesian_svm import BayesianSVM
-from .distributions.classes import LogisticSoftmax, RobustMax
+from .distributions.classes import BayesianSVM, LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (

@@ -5,21 +5,9 @@ from numpy.typing import ArrayLike
 
 
 def refuse(name: str, values: ArrayLike, good: ArrayLike, expected: str) -> None:
-    """Raise for the first entry of ``values`` at which ``good`` is false; else do nothing.
+    """Raise ValueError for the first entry of ``values`` at which ``good`` is false, of one shape.
 
-    Parameters
-    ----------
-    name : str
-        The argument's name, as the caller spells it.
-    values, good : array_like, same shape
-        The argument, and whether each of its entries is acceptable.
-    expected : str
-        What was expected, completing "expected …".
-
-    Raises
-    ------
-    ValueError
-        With the index and the value of the first invalid entry.
+    ``name`` is the argument's name, and ``expected`` completes "expected …".
     """
     values, good = np.asarray(values), np.asarray(good)
     if good.all():

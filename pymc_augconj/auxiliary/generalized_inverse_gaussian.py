@@ -38,25 +38,11 @@ def random_generalized_inverse_gaussian(
     """Draw independent x ~ GIG(p, a, b), exactly.
 
     Rejection on the scale of log x, where the density is log-concave, from a constant between two
-    exponential tails; three proposals in four are accepted at the worst parameters. The limits
-    a = 0 and b = 0 are no special case. The first use compiles it (Numba, cached on disk).
+    exponential tails; three proposals in four are accepted at the worst parameters. The limits a =
+    0 and b = 0 are no special case. The first use compiles it (Numba, cached on disk).
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    p : array_like, real
-    a, b : array_like, ≥ 0
-        a > 0 unless p < 0; b > 0 unless p > 0.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``p``, ``a`` and ``b``.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is not finite, ``a`` or ``b`` negative, or the distribution improper.
+    Raises ValueError if a parameter is not finite, a or b negative, or the distribution improper: a
+    > 0 unless p < 0, and b > 0 unless p > 0.
 
     References
     ----------
@@ -73,10 +59,7 @@ def random_generalized_inverse_gaussian(
 
 
 def mean_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """E x = √(b/a) K_{p+1}(ω)/K_p(ω), ω = √(ab); +∞ at a = 0 and p ≥ −1.
-
-    Parameters and errors are those of `random_generalized_inverse_gaussian`.
-    """
+    """E x = √(b/a) K_{p+1}(ω)/K_p(ω), ω = √(ab); +∞ at a = 0 and p ≥ −1."""
     p, a, b = _checked(p, a, b)
     with np.errstate(over="ignore"):
         return np.exp(_log_mean(p, a, b))
@@ -85,10 +68,7 @@ def mean_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) 
 def logpdf_generalized_inverse_gaussian(
     x: ArrayLike, p: ArrayLike, a: ArrayLike, b: ArrayLike
 ) -> Array:
-    """Log density of GIG(p, a, b); −∞ for x ≤ 0.
-
-    Parameters and errors are those of `random_generalized_inverse_gaussian`.
-    """
+    """Log density of GIG(p, a, b); −∞ for x ≤ 0."""
     p, a, b = _checked(p, a, b)
     x = np.asarray(x, dtype=float)
     inside = (x > 0.0) & (x < np.inf)

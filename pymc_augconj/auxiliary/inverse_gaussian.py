@@ -23,21 +23,7 @@ def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: Ar
     difference: at mean/shape = 1e10 its draws lie on a coarse grid, at 1e15 one in fifty is zero,
     and at an infinite mean it is NaN. Here the root is a quotient of positive terms.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    mean : array_like, in (0, ∞]
-    shape : array_like, in (0, ∞)
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``mean`` and ``shape``.
-
-    Raises
-    ------
-    ValueError
-        If a mean is not positive, or a shape not positive and finite.
+    Raises ValueError unless means are in (0, ∞] and shapes in (0, ∞).
 
     References
     ----------
@@ -60,10 +46,7 @@ def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: Ar
 
 
 def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> Array:
-    """Log density of IG(mean, shape); −∞ for x ≤ 0.
-
-    Parameters and errors are those of `random_inverse_gaussian`.
-    """
+    """Log density of IG(mean, shape); −∞ for x ≤ 0."""
     mean, shape = _checked(mean, shape)
     x = np.asarray(x, dtype=float)
     inside = (x > 0.0) & (x < np.inf)

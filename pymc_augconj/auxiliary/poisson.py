@@ -14,19 +14,7 @@ _MANY = 1e16
 
 
 def random_poisson(rng: np.random.Generator, mean: Array) -> Array:
-    """Draw independent n ~ Poisson(mean), as float64; exactly up to a mean of 1e16.
-
-    Parameters
-    ----------
-    rng : Generator
-    mean : ndarray
-        Non-negative.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the shape of ``mean``.
-    """
+    """Draw independent n ~ Poisson(mean), as float64; exactly up to a mean of 1e16."""
     many = mean > _MANY
     if not np.any(many):
         return rng.poisson(mean).astype(float)

@@ -26,23 +26,7 @@ def random_truncated_normal(
 
     By inversion of one uniform for Φ(μ) > 1e-197; farther in the tail by rejection from an
     exponential of rate −μ, accepted 99.9 times in a hundred. Both are exact to rounding: the
-    relative error of z is below 1e-12 at any mean.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    mean : array_like, real
-    positive : array_like of bool
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``mean`` and ``positive``.
-
-    Raises
-    ------
-    ValueError
-        If a mean is NaN or infinite.
+    relative error of z is below 1e-12 at any mean. Raises ValueError if a mean is NaN or infinite.
 
     References
     ----------
@@ -59,19 +43,13 @@ def random_truncated_normal(
 
 
 def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
-    """E z = ±(μ + φ(μ)/Φ(μ)), without cancellation in the tail.
-
-    Parameters and errors are those of `random_truncated_normal`.
-    """
+    """E z = ±(μ + φ(μ)/Φ(μ)), without cancellation in the tail."""
     mu, sign = _reflected(mean, positive)
     return sign * _mean_and_tail(mu)[0]
 
 
 def logpdf_truncated_normal(z: ArrayLike, mean: ArrayLike, positive: ArrayLike) -> Array:
-    """Log density at z; −∞ on the wrong side of zero.
-
-    Parameters and errors are those of `random_truncated_normal`.
-    """
+    """Log density at z; −∞ on the wrong side of zero."""
     mu, sign = _reflected(mean, positive)
     z = np.asarray(z, dtype=float)
     x = sign * z

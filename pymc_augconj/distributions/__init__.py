@@ -5,8 +5,7 @@ as NumPy, are in ``likelihoods``.
 
 ======================  ====================================================================
 ``auxiliary_variable``  the distributions of ω as PyMC distributions
-``bayesian_svm``        the support vector machine's hinge loss as a pseudo-likelihood
-``classes``             a class by other links than the softmax
+``classes``             a class by other links than the softmax, or by a hinge loss
 ``formula``             an elementwise formula, detached from the model it was written in
 ``matern_noise``        real observations whose density is a Matérn function of the residual
 ``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ

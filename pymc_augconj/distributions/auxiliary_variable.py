@@ -32,16 +32,8 @@ __all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution", "NumPyFunctio
 class Distribution:
     """A distribution of ω with parameters, as functions of NumPy arrays.
 
-    Attributes
-    ----------
-    name : str
-        Label in ``pm.model_to_graphviz``.
-    logpdf : callable
-        ``(ω, *parameters)``, broadcasting.
-    random : callable
-        ``(rng, shape, *parameters)``.
-    positive : bool
-        Whether the support is ω > 0.
+    ``logpdf`` is ``(ω, *parameters)``, broadcasting, and ``random`` ``(rng, shape, *parameters)``;
+    ``positive`` says that the support is ω > 0. The name is the label in ``pm.model_to_graphviz``.
     """
 
     name: str
@@ -69,15 +61,7 @@ POLYA_GAMMA = Distribution(
 
 
 class NumPyFunction(Op):
-    """An elementwise function of NumPy's, without derivatives.
-
-    Parameters
-    ----------
-    function : callable
-        Takes arrays that broadcast.
-    what : str
-        Name for messages.
-    """
+    """An elementwise function of NumPy's, without derivatives; ``what`` is its name in messages."""
 
     __props__ = ("function", "what")
 
@@ -133,13 +117,7 @@ class AuxiliaryRV(RandomVariable):
 
 
 class AuxiliaryDistribution(PositiveContinuous):
-    """ω with a distribution that NumPy computes; pass ``default_transform=None`` unless ω > 0.
-
-    Parameters
-    ----------
-    distribution : Distribution
-    parameters : sequence of tensor_like
-    """
+    """ω with a distribution that NumPy computes; pass ``default_transform=None`` unless ω > 0."""
 
     rv_type = AuxiliaryRV
 

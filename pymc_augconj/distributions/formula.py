@@ -44,22 +44,9 @@ _NOT_ANALYTIC = frozenset(
 class Formula:
     """A function of one argument, elementwise in it and in every parameter.
 
-    Parameters
-    ----------
-    function : callable, or tensor_like
-        Takes a float64 vector; a value instead of a function is constant in it.
-    what : str
-        Its name in error messages, for instance ``"log_phi"``.
-
-    Attributes
-    ----------
-    parameters : list of TensorVariable
-        Graphs in its closure: scalars, or arrays with an entry for each observation.
-
-    Raises
-    ------
-    AugmentationError
-        If it is not elementwise, and a parameter is an array.
+    It takes a float64 vector; a value instead of a function is constant in it. ``parameters`` are
+    the graphs in its closure: scalars, or arrays with an entry for each observation. Raises
+    AugmentationError if it is not elementwise, and a parameter is an array.
     """
 
     def __init__(self, function: Callable[[TensorVariable], Variable] | object, what: str) -> None:
@@ -142,15 +129,10 @@ class Formula:
 
     # -- as functions of NumPy arrays ---------------------------------------------------------
 
-    def evaluate(self, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the values at ``x``, real or complex, broadcast against ``parameters``."""
-        return self._evaluate(0, x, parameters)
-
-    def derivative(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the derivative of order 1 or 2 by the argument, at real ``x``."""
-        return self._evaluate(order, x, parameters)
-
-    def _evaluate(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
+    def evaluate(
+        self, x: np.ndarray, parameters: Sequence[np.ndarray], order: int = 0
+    ) -> np.ndarray:
+        """Return the values, or a derivative, at real or complex ``x``; arguments broadcast."""
         x = np.asarray(x)
         x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
         parameters = [np.asarray(p, dtype=np.float64) for p in parameters]

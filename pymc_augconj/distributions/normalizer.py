@@ -81,18 +81,9 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
 
 
 def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
-    """Refuse a log φ that is not zero at r = 0 or whose φ is not completely monotone.
+    """Raise NotSuperGaussianError if log φ(0) is not zero or φ not completely monotone.
 
-    Parameters
-    ----------
-    phi : Formula
-    parameters : sequence of ndarray
-        Values of ``phi.parameters``; the first few distinct values of arrays are checked.
-
-    Raises
-    ------
-    NotSuperGaussianError
-        With the first r and the order of the derivative at which the condition fails.
+    The first few distinct values of parameters that are arrays are checked.
     """
     # Imported here, as other likelihoods need no Numba.
     from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
@@ -117,12 +108,7 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
 
 
 def check_integrable(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
-    """Refuse a location family without a normaliser: φ(e²) must decay faster than 1/|e|.
-
-    Raises
-    ------
-    NotSuperGaussianError
-    """
+    """Raise NotSuperGaussianError unless φ(e²) of a location family decays faster than 1/|e|."""
     for values in distinct(parameters)[:_MOST_CHECKED]:
         with np.errstate(all="ignore"):
             log_phi = phi.evaluate(np.exp(2.0 * _LOG_FAR), values)
@@ -172,12 +158,7 @@ _NEGLIGIBLE = -60.0
 def log_normalizer(phi: Formula, parameters: list[Variable]) -> Variable:
     """Return the graph of log C, of the shape that ``parameters`` broadcast to.
 
-    Parameters
-    ----------
-    phi : Formula
-        log φ as a formula of r = e².
-    parameters : list of Variable
-        Values of ``phi.parameters``.
+    ``phi`` is log φ as a formula of r = e², with values of its parameters.
     """
     ndim = max((p.ndim for p in parameters), default=0)
 

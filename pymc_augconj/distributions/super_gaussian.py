@@ -32,22 +32,10 @@ _ROUNDING = 1e-9
 class Family:
     """The formulas of one super-Gaussian likelihood, detached from the model.
 
-    Parameters
-    ----------
-    log_phi : Formula
-    coefficients : mapping from str to Formula, optional
-        g, alpha, beta and gamma as formulas of y; None for a location family.
-    log_c : Formula, optional
-        None if the normaliser is computed.
-    support : sequence of float, optional
-        Every value of a discrete y.
-    closed_form : bool
-        Whether recognition is asked to look for a family with a closed form.
-
-    Attributes
-    ----------
-    parameters : list of TensorVariable
-        Parameters of all formulas, each once.
+    ``coefficients`` are g, alpha, beta and gamma as formulas of y, None for a location family;
+    ``log_c`` is None if the normaliser is computed; ``support`` is every value of a discrete y;
+    ``closed_form`` asks recognition for a family with a closed form. ``parameters`` are those of
+    all formulas, each once.
     """
 
     def __init__(

@@ -1,20 +1,17 @@
 """Likelihoods of one predictor, as they are written.
 
-A likelihood is one observed variable's density log p(y | η), which is all that the engines need
-that integrate over one site at a time: a :class:`DensityLikelihood`. A :class:`Likelihood` is
-written so that, besides, given an auxiliary variable ω, every observation becomes a Gaussian *site*
+A likelihood is one observed variable's density log p(y | η), all that an engine needs that
+integrates over one site at a time: a :class:`DensityLikelihood`. A :class:`Likelihood` also has an
+auxiliary variable ω, given which every observation becomes a Gaussian *site*
 
     log p(y, ω | η) = h(ω) η − ½ λ(ω) η² + log_base(y, ω),        ω | y, η  drawn exactly.
 
-The rest of the package sees these formulas through :mod:`.contract`, in arrays of P predictors, and
-nothing else in it knows one likelihood from another. The contract test
-(``tests/likelihoods/test_contract.py``) checks, for every registered likelihood with an ω, that
-log p(y, ω | η) − log p(ω | y, η) does not depend on ω and equals log p(y | η).
+The rest of the package sees these formulas through :mod:`.contract`. The contract test checks, for
+every likelihood with an ω, that log p(y, ω | η) − log p(ω | y, η) equals log p(y | η).
 
-Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,); every entry of
-``params`` is float64 too (PyMC stores a constant 127 as an int8) and broadcasts against (N,). The
-auxiliary variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an array of shape (N,), a
-tuple of such arrays, or None where there is none.
+``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,); entries of ``params`` are
+float64 too and broadcast against (N,). ω is an array of shape (N,), a tuple of such arrays, or
+None.
 """
 
 from __future__ import annotations
@@ -125,7 +122,7 @@ class Density(ABC):
     def check(self, y: Array, params: Params) -> str | None:
         """Return a message about the first value out of range, or None if all are valid.
 
-        It checks ``y``, and what only the augmentation requires of the parameters: PyMC checks the
+        It checks ``y``, and requirements of the augmentation on the parameters: PyMC checks the
         rest. The default accepts every finite y.
         """
         return refusal(y, np.isfinite(y), "a finite number")
@@ -207,16 +204,9 @@ class Density(ABC):
         return y[None] if self.link == "identity" else np.empty((0, y.size))
 
     def tilted_moments(
-        self,
-        y: Array,
-        cavity_mean: Array,
-        cavity_var: Array,
-        params: Params,
-        *,
-        power: float = 1.0,
-        delta: bool = False,
+        self, y: Array, mean: Array, var: Array, params: Params, *, power: float, delta: bool
     ) -> Tilted | None:
-        """Return the moments of p(y | η)^power N(η | m, v), or None where there is no closed form.
+        """Return the moments of p(y | η)^power N(η | mean, var), or None without a closed form.
 
         ``delta`` asks for δ of quantile propagation too. None, the default, takes a quadrature.
         """
@@ -265,7 +255,7 @@ class Density(ABC):
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
         """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
 
-        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
+        ``write`` makes variables of a model, as the other arguments are. The densities of the two
         add up to log p(y, ω | η).
         """
         raise NotImplementedError(f"{self.name} has no auxiliary variable to be written")
@@ -274,7 +264,7 @@ class Density(ABC):
 class DensityLikelihood(Density):
     """A likelihood of one predictor, given by its density; no augmentation is required.
 
-    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
+    It suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
     """
 
 

@@ -76,27 +76,19 @@ class BernoulliProbit(Likelihood):
         return self.log_density(y, mean, params) - 0.5 * var
 
     def tilted_moments(
-        self,
-        y: Array,
-        cavity_mean: Array,
-        cavity_var: Array,
-        params: Params,
-        *,
-        power: float = 1.0,
-        delta: bool = False,
+        self, y: Array, mean: Array, var: Array, params: Params, *, power: float, delta: bool
     ) -> Tilted | None:
         if power != 1.0:
             return None
         positive = y > 0
-        tilted = probit_tilted(positive, cavity_mean, cavity_var)
+        tilted = probit_tilted(positive, mean, var)
         if not delta:
             return tilted
-        found = probit_delta(positive, cavity_mean, cavity_var, tilted)
+        found = probit_delta(positive, mean, var, tilted)
         hard = np.flatnonzero(np.isnan(found))
         if hard.size:
             rest = LikelihoodDensity(self, y[hard], params)
-            panels = tilted_moments(rest, cavity_mean[hard], cavity_var[hard], delta=True)
-            found[hard] = panels.delta
+            found[hard] = tilted_moments(rest, mean[hard], var[hard], delta=True).delta
         return replace(tilted, delta=found)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:

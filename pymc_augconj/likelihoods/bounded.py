@@ -41,21 +41,14 @@ class BoundedNormal(DensityLikelihood):
         return np.where(np.isfinite(bounds), bounds, bounds[::-1])
 
     def tilted_moments(
-        self,
-        y: Array,
-        cavity_mean: Array,
-        cavity_var: Array,
-        params: Params,
-        *,
-        power: float = 1.0,
-        delta: bool = False,
+        self, y: Array, mean: Array, var: Array, params: Params, *, power: float, delta: bool
     ) -> Tilted | None:
         if delta:
             return None
         # The cavity times the normal factor, without the bounds.
-        tau, away = power * params["tau"], params["mu"] - cavity_mean
-        shrink = 1.0 + tau * cavity_var
-        mean, sd = cavity_mean + tau * cavity_var * away / shrink, np.sqrt(cavity_var / shrink)
+        tau, away = power * params["tau"], params["mu"] - mean
+        shrink = 1.0 + tau * var
+        mean, sd = mean + tau * var * away / shrink, np.sqrt(var / shrink)
         log_factor = -0.5 * (np.log(shrink) + tau * away**2 / shrink)
         low, high = (np.broadcast_to((params[n] - mean) / sd, y.shape) for n in ("lower", "upper"))
         # The standard normal density between the bounds, from its maximum to where it is small.
@@ -68,7 +61,7 @@ class BoundedNormal(DensityLikelihood):
         weights = half * _WEIGHTS[:, None] * np.exp(-0.5 * t * (t + 2.0 * top))
         total = weights.sum(axis=0)
         centre = (weights * t).sum(axis=0) / total
-        var = (weights * (t - centre) ** 2).sum(axis=0) / total
+        unit_var = (weights * (t - centre) ** 2).sum(axis=0) / total
         log_total = np.log(total) - 0.5 * top**2 - _HALF_LOG_2PI
         log_Z = power * params["log_c"] + log_factor + log_total
-        return Tilted(log_Z, mean + sd * (top + centre), sd**2 * var)
+        return Tilted(log_Z, mean + sd * (top + centre), sd**2 * unit_var)

@@ -1,9 +1,7 @@
 """The contract between a likelihood and the rest of the package: arrays of P predictors, (P, N).
 
-What reads, fits, samples or predicts sees every likelihood as a :class:`MultiLikelihood`, for one
-predictor too. One of several predictors is written as such, or without an augmentation as a
-:class:`MultiDensity`; the formulas of one predictor, written with arrays of shape (N,), see
-:mod:`.base`, are lifted by :func:`lift`.
+One of several predictors is written as a :class:`MultiLikelihood`, or without an augmentation as a
+:class:`MultiDensity`; the formulas of one predictor, see :mod:`.base`, are lifted by :func:`lift`.
 
 **Groups.** The Gibbs sampler draws the predictors of one *group* together, given the others'. With
 η_g those of group g, ω_g is an auxiliary variable for which
@@ -11,9 +9,9 @@ predictor too. One of several predictors is written as such, or without an augme
     log p(y, ω_g | η) = h_gᵀ η_g − ½ η_gᵀ Λ_g η_g + log_base,
 
 h_g, Λ_g and log_base being free of η_g, but not of the other predictors. A step goes through the
-groups in the order in which they are named, and draws ω_g immediately before η_g, given all
-predictors as they are then; what belongs to other groups is integrated out, so that an ω_g may not
-be used again once another group has moved. Coordinate ascent goes through the groups likewise.
+groups in their order, and draws ω_g immediately before η_g, given all predictors as they are then;
+ω of other groups is integrated out, so that an ω_g may not be used again once another group has
+moved. Coordinate ascent goes through the groups likewise.
 """
 
 from __future__ import annotations
@@ -140,21 +138,9 @@ class MultiDensity(Density):
     ) -> tuple[Array, Array]:
         """Return the sites that expectation propagation replaces ``sites`` by.
 
-        Parameters
-        ----------
-        y : ndarray, shape (N,)
-        mean : ndarray, shape (P, N)
-            Of the predictors under the approximation of which ``sites`` are a part.
-        cov : ndarray, shape (P, P, N)
-        residual_var : ndarray, shape (P, N)
-            The density is E log p(y | η + e) with e ~ N(0, residual_var), if these are not zero.
-        sites : pair of ndarray, shapes (P, N) and (P, P, N)
-        params : mapping
-
-        Returns
-        -------
-        pair of ndarray
-            Of the shapes of ``sites``, Λ without negative eigenvalues.
+        ``mean`` (P, N) and ``cov`` (P, P, N) are of the predictors under the approximation of which
+        ``sites``, (P, N) and (P, P, N), are a part. The density is E log p(y | η + e) with e ~ N(0,
+        ``residual_var``), (P, N). The new Λ has no negative eigenvalues.
         """
         raise NotImplementedError(f"{self.name} has no sites by expectation propagation")
 

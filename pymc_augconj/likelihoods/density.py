@@ -23,16 +23,7 @@ _MANY, _FEW, _SAME = 250, 4, 1e-11
 
 @dataclass(frozen=True)
 class LikelihoodDensity:
-    """The :class:`.SiteDensity` of a likelihood, with its observations and parameters.
-
-    Attributes
-    ----------
-    likelihood : Density
-        With one predictor; kept as engines see it.
-    y : ndarray, shape (N,)
-    params : mapping
-        Each entry broadcasts against (N,).
-    """
+    """The :class:`.SiteDensity` of a likelihood of one predictor, with its observations."""
 
     likelihood: Density
     y: Array
@@ -75,8 +66,8 @@ def site_moments(
 ) -> Tilted:
     """Return the tilted moments by the likelihood's closed form, if it has one, or by quadrature.
 
-    Parameters and errors are those of :func:`~pymc_augconj.quadrature.tilted.tilted_moments`.
-    Observations that are equal, with equal cavities, are integrated once.
+    Arguments and errors are those of :func:`~pymc_augconj.quadrature.tilted.tilted_moments`. Equal
+    observations with equal cavities are integrated once.
     """
     if isinstance(density, LikelihoodDensity) and density.size >= _MANY:
         first, inverse = _distinct(density, cavity_mean, cavity_var)

@@ -1,8 +1,10 @@
-"""Any likelihood known only by its log density, a function of NumPy arrays.
+"""Densities that are known by a function of NumPy arrays: any likelihood of PyMC's, and potentials.
 
 What reads the model (``recognize``) rebuilds PyMC's own density of an observed variable as a plain
 function of y, η and the hyperparameters it contains, and hands it over here. If it is censored, an
-observation at ``params["lower"]`` means y ≤ lower, one at ``params["upper"]`` y ≥ upper.
+observation at ``params["lower"]`` means y ≤ lower, one at ``params["upper"]`` y ≥ upper. A
+potential is a sum of terms of which every entry is a function of one predictor; it has no
+observations, and y is the number of the term that an entry belongs to.
 
 References
 ----------
@@ -11,45 +13,45 @@ Tobin, J. (1958). Estimation of relationships for limited dependent variables. E
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Mask
 
-from .base import Params, refusal
+from .base import Density, Params, refusal
 from .contract import MultiDensity
 
-__all__ = ["GenericLikelihood"]
+__all__ = ["GenericLikelihood", "PotentialLikelihood", "PotentialTerm"]
 
 # Predictors at one of which an observation that is possible at all has a density.
 _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 
 LogDensity = Callable[[Array, Array, Params], Array]
+#: The density of a term, which does not use y, and from its own names of parameters to the others'.
+PotentialTerm = tuple[LogDensity, Mapping[str, str]]
+
+
+def _possible(density: Density, y: Array, params: Params, signs: Iterable[float]) -> Mask:
+    """Return which y have a density at some predictors, which alternate by ``signs``."""
+    possible, odd = np.zeros(y.shape, dtype=bool), np.arange(density.n_predictors) % 2
+    for first, sign in product(_ETA, signs):
+        at = first * np.where(odd, sign, 1.0)
+        eta = np.broadcast_to(at[:, None], (at.size, y.size))
+        possible |= density.log_density(y, eta, params) > -np.inf
+    # Parameters out of range leave nothing possible at all, and are PyMC's to refuse.
+    return possible if possible.any() else ~possible
 
 
 class GenericLikelihood(MultiDensity):
     """One likelihood of PyMC's.
 
-    Parameters
-    ----------
-    name, link : str
-        For reports and messages. The link ``"identity"`` means that η is a parameter of the
-        distribution itself.
-    log_density : callable
-        ``(y, eta, params)``: log p(y | η), for ``eta`` of shape (P, …); arguments broadcast.
-    log_cdf : callable, optional
-        Likewise log P(Y ≤ y | η).
-    discrete : bool
-        Whether y takes integer values only.
-    n_predictors : int
-        P.
-    n_classes : int, optional
-        Number of classes, if y is one.
-    censored : bool
-        Whether y is censored; a parameter that is not there is an infinite bound.
+    The link "identity" means that η is a parameter of the distribution itself. ``log_density`` is
+    ``(y, eta, params)``, for ``eta`` of shape (P, …), and so is ``log_cdf``; arguments broadcast.
+    ``n_classes`` is their number, if y is one. A parameter of a censored y that is not there is an
+    infinite bound.
     """
 
     patterns = ()
@@ -81,16 +83,7 @@ class GenericLikelihood(MultiDensity):
             sentence = refusal(y, y == np.floor(y), "an integer")
         if sentence is not None:
             return sentence
-        possible = np.zeros(y.shape, dtype=bool)
-        # Predictors that are the same, and with signs in turn.
-        signs = {1.0, 1.0 if self.n_predictors == 1 else -1.0}
-        for first, sign in product(_ETA, sorted(signs, reverse=True)):
-            at = first * np.where(np.arange(self.n_predictors) % 2, sign, 1.0)
-            eta = np.broadcast_to(at[:, None], (at.size, y.size))
-            possible |= self.log_density(y, eta, params) > -np.inf
-        # Parameters out of range leave no y possible at all, and are PyMC's to refuse.
-        if not possible.any():
-            return None
+        possible = _possible(self, y, params, (1.0,) if self.n_predictors == 1 else (1.0, -1.0))
         return refusal(y, possible, f"a value that {self.name} can take")
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
@@ -103,3 +96,47 @@ class GenericLikelihood(MultiDensity):
                 "for its mean and standard deviation, or for log densities (ynew=…)"
             )
         return np.exp(self._log_cdf(np.floor(y) if self.discrete else y, eta, params))
+
+
+class PotentialLikelihood(MultiDensity):
+    """A potential, as the sum of its terms."""
+
+    name, link = "potential", "its own"
+    patterns = ()
+    is_normalized, has_observations = False, False
+    unpredictable = (
+        "expected an observed variable, found a potential, which has no observations to "
+        "predict; use kind='f'"
+    )
+
+    def __init__(self, terms: Sequence[PotentialTerm]) -> None:
+        self._terms = tuple(terms)
+
+    def check(self, y: Array, params: Params) -> str | None:
+        bad = np.flatnonzero(~_possible(self, y, params, (1.0,)))
+        if bad.size == 0:
+            return None
+        return f"expected a finite log density of each entry, found none at position {bad[0]}"
+
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
+        zero, away = (
+            self.log_density(y, np.full(prior_mean.shape, eta), params) for eta in (0.0, 0.5)
+        )
+        # A constraint is symmetric, but has one mode.
+        return None if np.all(zero >= away) else super().caution(y, prior_mean, params)
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        named = [{own: params[given] for own, given in names.items()} for _, names in self._terms]
+        if len(self._terms) == 1:
+            return self._terms[0][0](y, eta, named[0])
+        shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:])
+        y, eta = np.broadcast_to(y, shape), np.broadcast_to(eta, (1, *shape))
+        found = np.empty(shape)
+        for number, (log_density, _) in enumerate(self._terms):
+            at = y == number
+            own = {
+                name: value if np.size(value) == 1 else np.broadcast_to(value, shape)[at]
+                for name, value in named[number].items()
+            }
+            found[at] = log_density(y[at], eta[:, at], own)
+        return found

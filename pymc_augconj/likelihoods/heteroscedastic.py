@@ -1,4 +1,6 @@
-"""Normal observations of a bounded precision r σ(g), by thinning and Pólya–Gamma augmentation.
+"""Normal observations of mean f, with another predictor g for the precision.
+
+:class:`Heteroscedastic` has a bounded precision, by thinning and Pólya–Gamma augmentation:
 
     p(y | f, g) = N(y | f, 1/(r σ(g))),        e = y − f.
 
@@ -10,10 +12,14 @@ The group (f,) needs no auxiliary variable: λ = r σ(g), h = λ y. For the grou
 at once given one (n, ω) would have another distribution than the posterior.
 
 The bound is for independent f and g. Averaged over q(f), log p(y | η) depends on f through
-ψ = E[e²]/2 alone, and with ψ in the place of e²/2 the augmentation is the one above. With
-c and σ̃ of g, see :mod:`.thinning`, the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
+ψ = E[e²]/2 alone, and with ψ in the place of e²/2 the augmentation is the one above. With c and σ̃
+of g, see :mod:`.powers_of_sigmoid`, the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
 
     bound = ½ log(r/2π) − ½ log 2 + m/4 − ½ log cosh(c/2) − r ψ (1 − σ̃).
+
+:class:`HeteroscedasticLog` has the standard deviation e^g and no augmentation, but E log p is in
+closed form for any joint normal distribution of f and g: :func:`expected_normal` with
+τ(g) = e^{−2g} and T_k = (−2)ᵏ exp(−2 m_g + 2 V_gg).
 
 References
 ----------
@@ -41,11 +47,11 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array
 
 from .base import Expected, Params, Pattern, PredictorInput, Sites
-from .contract import MultiLikelihood
+from .contract import MultiDensity, MultiLikelihood
+from .powers_of_sigmoid import log_shrunk
 from .registry import register
-from .thinning import log_shrunk
 
-__all__ = ["Heteroscedastic", "expected_normal"]
+__all__ = ["Heteroscedastic", "HeteroscedasticLog"]
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
@@ -144,6 +150,44 @@ class Heteroscedastic(MultiLikelihood):
         return log_count + logpdf_polya_gamma(polya_gamma, 0.5 + n, g)
 
 
+@register
+class HeteroscedasticLog(MultiDensity):
+    """Real y with mean f and standard deviation exp(g); the predictors are (f, g)."""
+
+    name = "Normal"
+    link = "identity, log of the standard deviation"
+    n_predictors = 2
+    patterns = (
+        Pattern(
+            "NormalRV",
+            inputs=("mu", "sigma"),
+            predictors=(PredictorInput("mu"), PredictorInput("sigma", "log")),
+        ),
+    )
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        f, g = eta
+        return -_HALF_LOG_2PI - g - 0.5 * ((y - f) * np.exp(-g)) ** 2
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        f, g = eta
+        scaled = (y - f) * np.exp(-g)
+        slope = np.stack([scaled * np.exp(-g), scaled**2 - 1.0])
+        return -_HALF_LOG_2PI - g - 0.5 * scaled**2, slope
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        return eta[0], np.exp(2.0 * eta[1])
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        return ndtr((y - eta[0]) / np.sqrt(self.moments(eta, params)[1]))
+
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
+        precision = np.exp(2.0 * (cov[1, 1] - mean[1]))
+        zeros = np.zeros_like(y)
+        log_terms = [-2.0 * mean[1], zeros - 2.0, zeros]
+        return expected_normal(y, mean, cov, log_terms, [(-2.0) ** k * precision for k in range(5)])
+
+
 def expected_normal(
     y: Array, mean: Array, cov: Array, log_terms: list[Array], terms: list[Array]
 ) -> tuple[Array, Array, Array]:
@@ -153,16 +197,8 @@ def expected_normal(
 
         E[τ(g) (y − f)²] = T₀ (e² + V_ff) − 2 e V_fg T₁ + V_fg² T₂,
 
-    and ∂T_k/∂m_g = T_{k+1}, ∂T_k/∂V_gg = ½ T_{k+2}.
-
-    Parameters
-    ----------
-    y, mean, cov : ndarray
-        As for :meth:`.MultiDensity.expected_log_density`.
-    log_terms : list of ndarray
-        E[log τ(g)], and of its first and second derivative.
-    terms : list of ndarray
-        T₀ to T₄.
+    and ∂T_k/∂m_g = T_{k+1}, ∂T_k/∂V_gg = ½ T_{k+2}. ``log_terms`` are E[log τ(g)] and those of its
+    first two derivatives, ``terms`` T₀ to T₄.
     """
     e, cross = y - mean[0], cov[0, 1]
     square = e**2 + cov[0, 0]

@@ -61,18 +61,9 @@ class JointWriter(Protocol):
     ) -> Any:
         """Write a variable with a density that NumPy computes, without derivatives.
 
-        Parameters
-        ----------
-        name, distribution : str
-            The second is what a graph of the model shows.
-        logpdf : callable
-            ``(value, *parameters)``, which broadcast.
-        random : callable
-            ``(rng, shape, *parameters)``.
-        parameters : sequence
-            Numbers, arrays or variables.
-        positive : bool
-            Whether the support is the positive half-line, rather than the whole line.
+        ``logpdf`` is ``(value, *parameters)``, which broadcast, ``random`` is ``(rng, shape,
+        *parameters)``; a graph of the model shows ``distribution``. With ``positive`` the support
+        is the positive half-line.
         """
         ...
 

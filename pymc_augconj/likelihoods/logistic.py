@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import expit
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
@@ -43,6 +42,9 @@ class Logistic(SymmetricNoise):
     name = "Logistic"
     augmentation = "Pólya–Gamma PG(2, (y − η)/s)"
     patterns = (Pattern("LogisticRV", inputs=("mu", "s"), predictor="mu"),)
+    draw = staticmethod(random_polya_gamma)
+    mean = staticmethod(mean_polya_gamma)
+    logpdf = staticmethod(logpdf_polya_gamma)
 
     def log_density_at(self, distance: Array, params: Params) -> Array:
         s = params["s"]
@@ -54,15 +56,6 @@ class Logistic(SymmetricNoise):
 
     def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
         return 2.0, np.sqrt(square) / params["s"]
-
-    def draw(self, rng: Generator, *parameters: Array) -> Array:
-        return random_polya_gamma(rng, *parameters)
-
-    def mean(self, *parameters: Array) -> Array:
-        return mean_polya_gamma(*parameters)
-
-    def logpdf(self, omega: Any, *parameters: Array) -> Array:
-        return logpdf_polya_gamma(omega, *parameters)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         return eta, np.broadcast_to((np.pi * params["s"]) ** 2 / 3.0, np.shape(eta))

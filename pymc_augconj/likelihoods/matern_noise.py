@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import gammaln
 
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
@@ -44,6 +43,9 @@ class MaternNoise(NormalMixture):
     name = "Matérn noise"
     augmentation = "generalised inverse Gaussian"
     patterns = (Pattern("MaternNoiseRV", inputs=("nu", "mu", "rho"), predictor="mu"),)
+    draw = staticmethod(random_generalized_inverse_gaussian)
+    mean = staticmethod(mean_generalized_inverse_gaussian)
+    logpdf = staticmethod(logpdf_generalized_inverse_gaussian)
 
     def log_density_at(self, distance: Array, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]
@@ -59,15 +61,6 @@ class MaternNoise(NormalMixture):
     def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
         nu, rho = params["nu"], params["rho"]
         return -nu, 2.0 * square, nu / rho**2
-
-    def draw(self, rng: Generator, *parameters: Array) -> Array:
-        return random_generalized_inverse_gaussian(rng, *parameters)
-
-    def mean(self, *parameters: Array) -> Array:
-        return mean_generalized_inverse_gaussian(*parameters)
-
-    def logpdf(self, omega: Any, *parameters: Array) -> Array:
-        return logpdf_generalized_inverse_gaussian(omega, *parameters)
 
     def log_prior(self, omega: Any, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]

@@ -4,10 +4,9 @@
     z | y, η  with  P(z = k) ∝ w_k p_k(y | η_k),    ω | z, y, η ~ p_z(ω | y, η_z),
     λ and h of predictor η_z are those of component z given ω; of the other predictors zero.
 
-The variable is the pair of z and ω. Several components may have one predictor, and some may have
-none: their η_k is then a parameter. With responsibilities r_k ∝ w_k exp(b_k), where b_k(m, v) is
-the bound of component k, that of the mixture is log Σ w_k exp(b_k), and its sites are the r_k
-times those of the components.
+The variable is the pair of z and ω. Components may share a predictor, or have none: then η_k is a
+parameter. With b_k(m, v) the bound of component k, that of the mixture is log Σ w_k exp(b_k), and
+its sites are those of the components times responsibilities r_k ∝ w_k exp(b_k).
 
 References
 ----------
@@ -27,7 +26,7 @@ from numpy.random import Generator
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array, Index
 
-from .base import Params, Sites
+from .base import Likelihood, Params, Sites
 from .contract import MultiLikelihood
 from .density import select_params
 from .joint import Joint, JointWriter
@@ -37,22 +36,14 @@ __all__ = ["MixtureComponent", "MixtureLikelihood"]
 
 @dataclass(frozen=True)
 class MixtureComponent:
-    """One component.
+    """One component, of one predictor or none.
 
-    Attributes
-    ----------
-    likelihood : MultiLikelihood
-        Of one predictor.
-    number : int
-        k: its weight is ``params["log_weight_k"]``, and its η ``params["eta_k"]`` if it has no
-        predictor.
-    predictor : int or None
-        Which of the mixture's predictors is its own.
-    names : mapping
-        From its own names of parameters to those in ``params``.
+    Its weight is ``params["log_weight_k"]``, k its ``number``; its η is that of the mixture's
+    predictor number ``predictor``, or ``params["eta_k"]``. ``names`` are from its own names of
+    parameters to those in ``params``.
     """
 
-    likelihood: MultiLikelihood
+    likelihood: Likelihood
     number: int
     predictor: int | None
     names: Mapping[str, str]
@@ -62,19 +53,14 @@ class MixtureComponent:
         return {name: params[given] for name, given in self.names.items()}
 
     def eta(self, eta: Array, params: Params) -> Array:
-        """Return its row of the predictors, with an axis of length one before."""
+        """Return its row of the predictors."""
         if self.predictor is not None:
-            return eta[self.predictor][None]
-        return np.broadcast_to(params[f"eta_{self.number}"], (1, *eta.shape[1:]))
+            return eta[self.predictor]
+        return np.broadcast_to(params[f"eta_{self.number}"], eta.shape[1:])
 
 
 class MixtureLikelihood(MultiLikelihood):
-    """A mixture of likelihoods of one predictor each.
-
-    Parameters
-    ----------
-    components : sequence of MixtureComponent
-    """
+    """A mixture of likelihoods of one predictor each."""
 
     patterns = ()
     augmentation = "allocation, then that of its component"
@@ -126,7 +112,7 @@ class MixtureLikelihood(MultiLikelihood):
         z = np.argmax(log_joint + rng.gumbel(size=log_joint.shape), axis=0)
 
         def draw(one: MixtureComponent, at: Index) -> Any:
-            return one.likelihood.draw_auxiliary(rng, *_at(one, at, y, eta, params), 0)
+            return one.likelihood.draw_auxiliary(rng, *_at(one, at, y, eta, params))
 
         return z, [draw(one, np.flatnonzero(z == k)) for k, one in enumerate(self._components)]
 
@@ -134,9 +120,10 @@ class MixtureLikelihood(MultiLikelihood):
         h, lam = np.zeros((2, self.n_predictors, y.size))
         for one, at, own in self._allocated(omega):
             if one.predictor is not None:
-                y_at, eta_at, params_at = _at(one, at, y, eta, params)
-                found = one.likelihood.sites(y_at, own, params_at, eta_at, 0)
-                h[one.predictor, at], lam[one.predictor, at] = found[0][0], found[1][0]
+                y_at, _, params_at = _at(one, at, y, eta, params)
+                h[one.predictor, at], lam[one.predictor, at] = one.likelihood.sites(
+                    y_at, own, params_at
+                )
         return h, lam
 
     def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
@@ -146,11 +133,9 @@ class MixtureLikelihood(MultiLikelihood):
         for one, weight in zip(self._components, weights, strict=True):
             p = one.predictor
             if p is not None:
-                found = one.likelihood.expected_sites(
-                    y, mean[p][None], var[p][None], one.params(params)
-                )
-                h[p] += weight * found[0][0]
-                lam[p] += weight * found[1][0]
+                found = one.likelihood.expected_sites(y, mean[p], var[p], one.params(params))
+                h[p] += weight * found[0]
+                lam[p] += weight * found[1]
         return h, lam
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
@@ -158,10 +143,10 @@ class MixtureLikelihood(MultiLikelihood):
 
     def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
         def base(one: MixtureComponent, y: Array, eta: Array, own: Params, omega: Any) -> Array:
-            found = one.likelihood.log_base(y, omega, own, eta, 0)
+            found = one.likelihood.log_base(y, omega, own)
             if one.predictor is None:
-                h, lam = one.likelihood.sites(y, omega, own, eta, 0)
-                found = found + (h * eta - 0.5 * lam * eta**2)[0]
+                h, lam = one.likelihood.sites(y, omega, own)
+                found = found + h * eta - 0.5 * lam * eta**2
             return found
 
         return self._of_allocated(base, y, eta, params, omega) + self._log_weight(omega, y, params)
@@ -172,7 +157,7 @@ class MixtureLikelihood(MultiLikelihood):
         def conditional(
             one: MixtureComponent, y: Array, eta: Array, own: Params, omega: Any
         ) -> Array:
-            return one.likelihood.log_conditional(omega, y, eta, own, 0)
+            return one.likelihood.log_conditional(omega, y, eta, own)
 
         log_joint = self._log_joint(y, eta, params)
         own = np.take_along_axis(log_joint, omega[0][None], axis=0)[0]
@@ -203,7 +188,7 @@ class MixtureLikelihood(MultiLikelihood):
                 bound = one.likelihood.log_density(y, one.eta(mean, params), own)
             else:
                 of, p = one.likelihood, one.predictor
-                bound = of.expected_log_bound(y, mean[p][None], var[p][None], own)
+                bound = of.expected_log_bound(y, mean[p], var[p], own)
             parts.append(params[f"log_weight_{one.number}"] + bound)
         return np.stack(np.broadcast_arrays(*parts))
 
@@ -240,4 +225,4 @@ def _at(
 ) -> tuple[Array, Array, dict[str, Array]]:
     """Return y, η and the parameters of a component at some observations."""
     own = select_params(one.params(params), at, y.size)
-    return y[at], one.eta(eta, params)[:, at], own
+    return y[at], one.eta(eta, params)[at], own

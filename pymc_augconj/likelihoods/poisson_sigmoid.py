@@ -35,8 +35,8 @@ from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
 from .joint import Joint, JointWriter
+from .powers_of_sigmoid import log_shrunk
 from .registry import register
-from .thinning import log_shrunk
 
 __all__ = ["PoissonSigmoid"]
 

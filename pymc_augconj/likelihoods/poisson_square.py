@@ -86,19 +86,12 @@ class PoissonSquare(DensityLikelihood):
         return np.stack([-mode, np.zeros_like(mode), mode])
 
     def tilted_moments(
-        self,
-        y: Array,
-        cavity_mean: Array,
-        cavity_var: Array,
-        params: Params,
-        *,
-        power: float = 1.0,
-        delta: bool = False,
+        self, y: Array, mean: Array, var: Array, params: Params, *, power: float, delta: bool
     ) -> Tilted | None:
         if power != 1.0 or delta or np.max(y, initial=0.0) > LARGEST_COUNT:
             return None
         exposure = np.asarray(params["exposure"])
-        log_constant, mean, var = _tilt(cavity_mean, cavity_var, exposure)
+        log_constant, mean, var = _tilt(mean, var, exposure)
         zeroth, first, second = (log_moment(2.0 * y + k, mean, var) for k in range(3))
         tilted_mean = np.sign(mean) * np.exp(first - zeroth)
         square = np.exp(second - zeroth)

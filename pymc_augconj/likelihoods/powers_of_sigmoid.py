@@ -1,10 +1,20 @@
-"""Likelihoods that are powers of σ(η) and σ(−η), by Pólya–Gamma augmentation.
+"""Counts with a logit link: powers of σ(η) and σ(−η), by Pólya–Gamma augmentation.
 
-Not a likelihood, but what those with a logit link share. Of a successes and b − a failures
+With y successes and b − y failures
 
-    p(y | η) = c(y) σ(η)^a σ(−η)^(b − a),  a = y,    ω ~ PG(b, η),    λ = ω,  h = y − b/2.
+    p(y | η) = c(y) σ(η)^y σ(−η)^(b − y),    ω ~ PG(b, η),    λ = ω,  h = y − b/2,
 
-b may be any real number; where it is zero there is nothing to learn from the site, and ω = 0.
+with b = 1 (Bernoulli, in a file of its own), b = n (binomial), or b = y + α, for any α > 0, and
+c(y) = Γ(y + α)/(Γ(α) y!) (negative binomial). The mean of the last is μ = α e^η: a model written in
+the mean has η = log μ − log α, one in PyMC's success probability p has p = σ(−η), and both reach
+NegBinomialRV as (α, σ(−η)). Where b is zero there is nothing to learn from the site, and ω = 0.
+
+In likelihoods that are augmented by thinning, σ(η) = 1 − σ(−η), the number of thinned points has
+under q(η) = N(m, v) a Poisson distribution of a mean in proportion to
+
+    σ̃ = exp(−m/2) / (2 cosh(c/2)),        c² = m² + v,
+
+which is σ(−m) where v = 0, and less elsewhere.
 
 References
 ----------
@@ -19,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import betainc, betaln, expit
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     log_polya_gamma,
@@ -27,10 +38,11 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Sites
+from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
 from .joint import Joint, JointWriter
+from .registry import register
 
-__all__ = ["PowersOfSigmoid"]
+__all__ = ["BinomialLogit", "NegativeBinomial", "PowersOfSigmoid", "log_shrunk"]
 
 _LOG_2 = np.log(2.0)
 
@@ -102,3 +114,97 @@ class PowersOfSigmoid(Likelihood):
         # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
         b = self.trials(y, params)
         return [write.polya_gamma("omega", math.where(b > 0, b, 1.0))], log_factor
+
+
+@register
+class BinomialLogit(PowersOfSigmoid):
+    """Counts y ∈ {0, …, n} out of n trials, success probability σ(η); n may be zero."""
+
+    name = "Binomial"
+    augmentation = "Pólya–Gamma PG(n, η)"
+    patterns = (Pattern("BinomialRV", inputs=("n", "p"), predictor="p", link="logit"),)
+
+    def check(self, y: Array, params: Params) -> str | None:
+        not_a_count = refusal(y, is_count(y), "an integer from 0 to n")
+        if not_a_count is not None:
+            return not_a_count
+        n = np.broadcast_to(params["n"], y.shape)
+        above = y > n
+        if not above.any():
+            return None
+        return refusal(y, ~above, f"an integer from 0 to n = {n[np.argmax(above)]:.12g}")
+
+    def trials(self, y: Array, params: Params) -> Array:
+        return params["n"]
+
+    def log_arrangements(self, y: Array, params: Params) -> Array:
+        n = params["n"]
+        return -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
+
+    def written_log_arrangements(self, math: Any, y: Any, params: Params) -> Any:
+        n = params["n"]
+        return math.gammaln(n + 1.0) - math.gammaln(y + 1.0) - math.gammaln(n - y + 1.0)
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        p = expit(eta)
+        return params["n"] * p, params["n"] * p * (1.0 - p)
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        n, k = params["n"], np.floor(y)
+        inside = np.clip(k, 0.0, np.maximum(n - 1.0, 0.0))
+        found = betainc(np.maximum(n - inside, 1.0), inside + 1.0, expit(-eta))
+        return np.where(k < 0.0, 0.0, np.where(k >= n, 1.0, found))
+
+
+@register
+class NegativeBinomial(PowersOfSigmoid):
+    """Counts y ∈ {0, 1, …} of mean α e^η and variance α e^η (1 + e^η)."""
+
+    name = "Negative binomial"
+    augmentation = "Pólya–Gamma PG(y + α, η)"
+    patterns = (
+        Pattern(
+            "NegBinomialRV",
+            inputs=("n", "p"),
+            predictor="p",
+            link="logit",
+            negate=True,
+            rename=(("n", "alpha"),),
+        ),
+    )
+
+    def check(self, y: Array, params: Params) -> str | None:
+        return refusal(y, is_count(y), "a non-negative integer")
+
+    def trials(self, y: Array, params: Params) -> Array:
+        return y + params["alpha"]
+
+    def failures(self, y: Array, params: Params) -> Array:
+        return params["alpha"]
+
+    def log_arrangements(self, y: Array, params: Params) -> Array:
+        # log Γ(y + α)/(Γ(α) y!) through the beta function, which does not cancel at large α.
+        alpha = params["alpha"]
+        return -np.log(y + alpha) - betaln(alpha, y + 1.0)
+
+    def written_log_arrangements(self, math: Any, y: Any, params: Params) -> Any:
+        alpha = params["alpha"]
+        return math.gammaln(y + alpha) - math.gammaln(y + 1.0) - math.gammaln(alpha)
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        mean = params["alpha"] * np.exp(eta)
+        return mean, mean * (1.0 + np.exp(eta))
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        k = np.floor(y)
+        found = betainc(params["alpha"], np.maximum(k, 0.0) + 1.0, expit(-eta))
+        return np.where(k < 0.0, 0.0, found)
+
+
+def log_shrunk(mean: Array, var: Array) -> tuple[Array, Array]:
+    """Return c and log σ̃; no digit of 1 − σ̃ = −expm1(log σ̃) is lost where it is small."""
+    c = np.sqrt(mean**2 + var)
+    # m + c, without cancellation where m < 0
+    negative = mean < 0.0
+    total = np.where(negative, var / np.where(negative, c - mean, 1.0), mean + c)
+    return c, -0.5 * total - np.log1p(np.exp(-c))

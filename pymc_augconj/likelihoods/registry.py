@@ -133,6 +133,5 @@ def _key(cls: type[Density]) -> str:
     return f"{cls.name} ({cls.link})"
 
 
-def _spelling(pattern: Pattern) -> tuple:
-    own = ((p.name, p.link, p.power, p.negate) for p in pattern.predictors)
-    return pattern.rv, tuple(own)
+def _spelling(pattern: Pattern) -> tuple[object, ...]:
+    return pattern.rv, *((p.name, p.link, p.power, p.negate) for p in pattern.predictors)

@@ -3,26 +3,23 @@
     p(y | η) = 1 − ε where y = argmax η,    else ε/(K − 1).
 
 There is no augmentation. For *independent* η_j ~ N(m_j, s_j²) the expectation of log p is linear in
-the probability q that y is the largest, a one-dimensional integral,
+the probability q that y is the largest,
 
     E log p = q log(1 − ε) + (1 − q) log(ε/(K − 1)),
     q = ∫ N(f; m_y, s_y²) Π_{j≠y} Φ((f − m_j)/s_j) df,
 
-so that the variational Gaussian is one that factorises over predictors. With t = s_y² + s_j²,
-d = m_y − m_j and q_j the same integral without class j, under N(m_y − d s_y²/t, s_y² s_j²/t),
+so that the variational Gaussian is mean-field across predictors. With t = s_y² + s_j², d = m_y −
+m_j and q_j the same integral without class j, under N(m_y − d s_y²/t, s_y² s_j²/t),
 
     ∂q/∂m_j = −N(d; 0, t) q_j,      ∂q/∂s_j² = ½ ∂²q/∂m_j²  (Price).
 
 Held sites are to resemble the posterior of predictors that are *not* independent: a common shift of
 all changes no density. Since 1 − q ≤ Σ_{j≠y} P(η_j > η_y), log p is taken to be a sum over rivals j
-of functions of one difference δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual
-variance of s² that of δ is a Φ(δ/s), and e^{a (Φ(x) − 1)} close to the distribution function of a
-normal variable with its own mean c and variance κ. So a site has the Λ
-
-    Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ,
-
-where λ_j is found by expectation propagation for e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)): the
-variational λ_j, of a mean of log p, is too large by far where s is small.
+of functions of δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual variance of s²
+that of δ is a Φ(δ/s), and e^{a (Φ(x) − 1)} close to the distribution function of a normal variable
+with its own mean c and variance κ. So a site has the Λ Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ, with
+λ_j by expectation propagation for e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)): the variational λ_j,
+of a mean of log p, is too large by far where s is small.
 
 References
 ----------

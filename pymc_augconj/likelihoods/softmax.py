@@ -9,12 +9,11 @@ has a logit likelihood with an offset,
 
 Where one class is the reference, its η is zero and no predictor.
 
-There is no distribution of the ω of all classes that would make a bound for coordinate ascent; E
-log p is taken by a rule. With d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) is found
-to 1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.nodes`, which states
-its error. A sampler leaves classes out whose part of the sum is negligible, E e^{η_j − η_k} < 1e-7
-beside the class k of the largest mean, and where no more than two others are left it takes
-:mod:`~pymc_augconj.quadrature.product_rule`.
+No distribution of the ω of all classes makes a bound for coordinate ascent; E log p is taken by a
+rule: with d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) to 1e-10 for d ≤ 2, and beyond
+by :mod:`~pymc_augconj.quadrature.nodes`, which states its error. A sampler leaves out classes with
+E e^{η_j − η_k} < 1e-7 beside the class k of the largest mean, and where at most two others are left
+it takes :mod:`~pymc_augconj.quadrature.product_rule`.
 
 References
 ----------
@@ -67,12 +66,7 @@ _NEGLIGIBLE = np.log(1e-7)
 class Softmax(MultiLikelihood):
     """Counts of classes, as they are read off y by a subclass.
 
-    Parameters
-    ----------
-    n_predictors : int
-        K; or K − 1 where there is a reference.
-    reference : int, optional
-        The class whose logit is zero.
+    There are K predictors, or K − 1 beside a reference, the class whose logit is zero.
     """
 
     link = "softmax"
@@ -269,10 +263,7 @@ def _expected_log_sum(
 
 
 def _log_sum_of_few(mean: Array, var: Array) -> tuple[Array, Array]:
-    """Return E log Σ exp(η_j) for independent normal η_j, and its derivatives by means.
-
-    Shapes are (K, N).
-    """
+    """Return E log Σ exp(η_j) for independent normal η_j, (K, N), and its derivatives by means."""
     K, size = mean.shape
     everyone, top = np.arange(size), mean.argmax(axis=0)
     m_top, v_top = mean[top, everyone], var[top, everyone]

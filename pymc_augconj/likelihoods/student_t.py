@@ -1,9 +1,9 @@
-"""Student-t observations, as normal ones of random precision.
+"""Student-t and Cauchy observations, as normal ones of random precision.
 
     p(y | η) = St(y | ν, η, σ),    e = y − η,
     ω ~ Gamma(shape (ν + 1)/2, rate (νσ² + e²)/2),    λ = ω,  h = ω y.
 
-That is y | ω ~ N(η, 1/ω) with ω ~ Gamma(ν/2, νσ²/2).
+That is y | ω ~ N(η, 1/ω) with ω ~ Gamma(ν/2, νσ²/2). The Cauchy distribution has ν = 1, σ = β.
 
 References
 ----------
@@ -13,19 +13,49 @@ Econometrics 8.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 import numpy as np
 from scipy.special import betaln, stdtr
 
 from pymc_augconj.typing import Array
 
 from .base import Params, Pattern
+from .joint import JointWriter
 from .registry import register
-from .symmetric_noise import GammaMixture
+from .symmetric_noise import NormalMixture, log_gamma_density, random_gamma
 
-__all__ = ["StudentT"]
+__all__ = ["Cauchy", "StudentT"]
 
+_LOG_PI = np.log(np.pi)
 # Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has lost the digits that readings are compared by.
 _LARGEST_NU = 1e8
+
+
+class GammaMixture(NormalMixture):
+    """ω ~ Gamma(a, r): Student-t noise."""
+
+    draw = staticmethod(random_gamma)
+    mean = staticmethod(np.divide)
+    logpdf = staticmethod(log_gamma_density)
+
+    @abstractmethod
+    def gamma_prior(self, params: Params) -> tuple[Array | float, Array]:
+        """Return a and r."""
+
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Any, Any]:
+        return self.gamma_prior(params)
+
+    def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
+        shape, rate = self.gamma_prior(params)
+        return shape + 0.5, rate + 0.5 * square
+
+    def log_prior(self, omega: Any, params: Params) -> Array:
+        return log_gamma_density(omega, *self.gamma_prior(params))
+
+    def write_prior(self, write: JointWriter, params: Params) -> Any:
+        return write.gamma("omega", *self.gamma_prior(params))
 
 
 @register
@@ -64,3 +94,25 @@ class StudentT(GammaMixture):
 
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return stdtr(params["nu"], (y - eta) / params["sigma"])
+
+
+@register
+class Cauchy(GammaMixture):
+    """Real y with location η and half-width β."""
+
+    name = "Cauchy"
+    augmentation = "exponentially distributed precision"
+    patterns = (Pattern("CauchyRV", inputs=("alpha", "beta"), predictor="alpha"),)
+
+    def log_density_at(self, distance: Array, params: Params) -> Array:
+        beta = params["beta"]
+        return -_LOG_PI - np.log(beta) - np.log1p((distance / beta) ** 2)
+
+    def gamma_prior(self, params: Params) -> tuple[float, Array]:
+        return 0.5, 0.5 * params["beta"] ** 2
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        return np.full_like(eta, np.nan), np.full_like(eta, np.nan)
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        return 0.5 + np.arctan((y - eta) / params["beta"]) / np.pi

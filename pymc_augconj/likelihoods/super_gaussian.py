@@ -16,10 +16,9 @@ a distribution specified by its Laplace transform. Statistics and Computing 19.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,17 +53,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Phi:
-    """log φ as NumPy sees it.
+    """log φ as NumPy sees it, with the names of its hyperparameters among the likelihood's.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Its hyperparameters, as they are named among the likelihood's.
-    log_phi : callable
-        ``(r, values)``: log φ at real or complex r of any shape, with hyperparameters that
-        broadcast against it.
-    slope : callable
-        Its derivative by r, at real r.
+    ``log_phi`` is ``(r, values)`` at real or complex r of any shape, with hyperparameters that
+    broadcast against it; ``slope`` is its derivative, at real r.
     """
 
     names: tuple[str, ...]
@@ -80,15 +72,9 @@ class Phi:
 class SuperGaussian(Likelihood):
     """One super-Gaussian likelihood.
 
-    Parameters
-    ----------
-    phi : Phi
-    is_location : bool
-        Whether c² = (y − η)²; then ``params`` has ``log_c`` and no g, alpha, beta and gamma.
-    known : KnownTilts, optional
-        The distribution of ω in closed form, as :meth:`find_known` returns it at some
-        hyperparameters. Then the distribution is looked for again at every other value of the
-        hyperparameters.
+    With ``is_location`` c² = (y − η)², and ``params`` has ``log_c`` and no g, alpha, beta and
+    gamma. ``known``, the distribution of ω in closed form as :meth:`find_known` returns it at some
+    hyperparameters, is found again at every other value of these.
     """
 
     name = "super-Gaussian"
@@ -104,13 +90,20 @@ class SuperGaussian(Likelihood):
                 "g, α, β and γ are known at the observed y alone, so that a new y has no "
                 "distribution; predict kind='f'"
             )
-        self._tilts: OrderedDict[tuple[float, ...], Any] = OrderedDict()
-        self._residuals_at: dict[tuple[float, ...], ResidualDistribution] = {}
-        self._families: Any = None
+        self._start_caches()
 
-    def __getstate__(self) -> dict:
+    def _start_caches(self) -> None:
+        self._tilts_at = lru_cache(_KEPT)(self._find_tilts)
+        self._residuals_at = lru_cache(_KEPT_RESIDUALS)(self._find_residuals)
+
+    def __getstate__(self) -> dict[str, Any]:
         # Tables are made again in the process that needs them.
-        return {**self.__dict__, "_tilts": OrderedDict(), "_residuals_at": {}, "_families": None}
+        caches = ("_tilts_at", "_residuals_at", "_families")
+        return {name: value for name, value in vars(self).items() if name not in caches}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start_caches()
 
     @staticmethod
     def find_known(phi: Phi, values: list[Array]) -> KnownTilts | None:
@@ -139,9 +132,8 @@ class SuperGaussian(Likelihood):
             return None
         rows = np.stack([value.ravel() for value in np.broadcast_arrays(*values)], axis=-1)
         for row in np.unique(rows, axis=0)[:_MOST_CHECKED]:
-            fixed = [np.array(value) for value in row]
             with np.errstate(all="ignore"):
-                reason = check_completely_monotone(partial(self._log_phi, values=fixed))
+                reason = check_completely_monotone(self._log_phi_at(row))
             if reason is not None:
                 return _no_augmentation(row, reason)
         return None
@@ -217,9 +209,6 @@ class SuperGaussian(Likelihood):
             mean = np.where(np.isnan(mean), by_step, mean)
         return mean
 
-    # -- the distribution of y
-    # -------------------------------------------------------------------------
-
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)
         if _is_one(values):
@@ -242,16 +231,15 @@ class SuperGaussian(Likelihood):
         return result
 
     def _residuals(self, values: list[Array]) -> ResidualDistribution:
-        key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._residuals_at:
-            if len(self._residuals_at) >= _KEPT_RESIDUALS:
-                self._residuals_at.clear()
-            fixed = [np.array(value) for value in key]
-            self._residuals_at[key] = ResidualDistribution(lambda r: self.phi.log_phi(r, fixed))
-        return self._residuals_at[key]
+        return self._residuals_at(*(float(np.ravel(value)[0]) for value in values))
 
-    def _log_phi(self, r: Any, values: list[Array]) -> Any:
-        return self.phi.log_phi(r, values)
+    def _find_residuals(self, *values: float) -> ResidualDistribution:
+        return ResidualDistribution(self._log_phi_at(values))
+
+    def _log_phi_at(self, values: Iterable[float]) -> Callable[[Any], Any]:
+        """Return log φ as a function of r."""
+        fixed = [np.array(value) for value in values]
+        return lambda r: self.phi.log_phi(r, fixed)
 
     # -- formulas -----------------------------------------------------------------------------
 
@@ -285,9 +273,6 @@ class SuperGaussian(Likelihood):
             log_phi = self.phi.log_phi(r, self.phi.values(params))
         return params["log_c"] + g * eta + log_phi
 
-    # -- the distribution of ω
-    # -------------------------------------------------------------------------
-
     def _log_density_of(self, omega: Any, r: Array, params: Params) -> Array:
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
@@ -309,28 +294,23 @@ class SuperGaussian(Likelihood):
 
     def _distribution(self, values: list[Array]) -> Any:
         """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
-        key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._tilts:
-            fixed = [np.array(value) for value in key]
-            known = self.find_known(self.phi, fixed) if self._known else None
-            if known is None:
-                try:
-                    known = self._find_numerical(fixed)
-                except NotSuperGaussianError as error:
-                    raise NotSuperGaussianError(_no_augmentation(key, str(error))) from None
-            self._tilts[key] = known
-            if len(self._tilts) > _KEPT:
-                self._tilts.popitem(last=False)
-        self._tilts.move_to_end(key)
-        return self._tilts[key]
+        return self._tilts_at(*(float(np.ravel(value)[0]) for value in values))
 
-    def _find_numerical(self, fixed: list[Array]) -> Any:
+    def _find_tilts(self, *values: float) -> Any:
+        log_phi = self._log_phi_at(values)
+        if self._known and (known := find_known(log_phi)) is not None:
+            return known
+        try:
+            return self._families.find(log_phi)
+        except NotSuperGaussianError as error:
+            raise NotSuperGaussianError(_no_augmentation(values, str(error))) from None
+
+    @cached_property
+    def _families(self) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies
 
-        if self._families is None:
-            self._families = ScaleFamilies()
-        return self._families.find(lambda r: self.phi.log_phi(r, fixed))
+        return ScaleFamilies()
 
 
 def _is_one(values: list[Array]) -> bool:

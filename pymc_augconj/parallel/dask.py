@@ -18,15 +18,10 @@ _TOPIC = "pymc-augconj"
 
 
 class DaskExecutor(Executor):
-    """Runs each task as a task of the cluster's scheduler.
+    """Runs each task as a task of the cluster's scheduler; does not close the client.
 
     The inputs of a task are in its description or results of other tasks, so that results lost with
     a worker are computed again.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        It is not closed at the end.
     """
 
     def __init__(self, client: distributed.Client) -> None:

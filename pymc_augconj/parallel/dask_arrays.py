@@ -33,14 +33,8 @@ def lazy_rows(
 ) -> dict[str, Any]:
     """Return the results of ``function(pickled, chunk)`` for all chunks of rows, as Dask arrays.
 
-    Parameters
-    ----------
-    function : callable
-    pickled : bytes
-    rows : dask.array.Array, shape (P, d)
-        Not divided along its second axis.
-    arrays : mapping from str to (dtype, shape, int)
-        Type and shape of each result, and its axis of rows; the length of that axis is ignored.
+    ``rows`` is not divided along its second axis. ``arrays`` has type, shape and axis of rows of
+    each result; the length of that axis is ignored.
     """
     shared = dask.delayed(pickled)
     tasks = [dask.delayed(function)(shared, block) for block in rows.to_delayed().ravel()]

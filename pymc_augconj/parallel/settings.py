@@ -19,13 +19,7 @@ __all__ = ["ProcessSetting", "blas_limit"]
 
 
 class ProcessSetting[T]:
-    """One setting of the process.
-
-    Parameters
-    ----------
-    change : callable
-        Sets a value; returns a function that restores the previous one.
-    """
+    """One setting of the process; ``change`` sets it and returns a function that restores it."""
 
     def __init__(self, change: Callable[[T], Callable[[], None]]) -> None:
         self._change = change

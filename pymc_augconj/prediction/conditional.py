@@ -63,23 +63,10 @@ def draw_groups(
 ) -> tuple[Array, Array]:
     """Return a draw of f* for every draw of f, whose kernels differ between groups.
 
-    Parameters
-    ----------
-    groups : sequence of ndarray
-        The indices of draws that share a kernel.
-    f : ndarray, shape (S, n)
-    noise : ndarray, shape (S, P)
-        Standard normal.
-    evaluators : sequence of callable
-        Each returns the parts (see :func:`draw_conditional`) for the kernel of a draw. Each has its
-        own thread, and the results do not depend on their number.
-    jitter, joint
-        See :func:`draw_conditional`.
-
-    Returns
-    -------
-    f_new : ndarray, shape (S, P)
-    mean_old : ndarray, shape (S, n)
+    ``groups`` are the indices of draws that share a kernel, f is (S, n) and ``noise`` (S, P),
+    standard normal. Each of ``evaluators`` has its own thread and returns the parts for the kernel
+    of a draw, see :func:`draw_conditional`; the results do not depend on their number. Also returns
+    the means at the old inputs, (S, n).
     """
     f_new, mean_old = np.empty_like(noise), np.empty_like(f)
 

@@ -1,25 +1,22 @@
 """Predictive distributions of y at new inputs: mixtures over a predictor's posterior.
 
-Two mixtures with one interface: :class:`GaussianMixture` over η ~ N(mean, var), by quadrature to
-1e-10 or in closed form, and :class:`DrawnMixture` over posterior draws of η and of the likelihood's
-parameters. Each has moments of y, its distribution function, and the log density at given y.
-:class:`IndependentMixture` has probabilities of classes, over independent normal predictors.
+:class:`GaussianMixture` is over η ~ N(mean, var), by quadrature to 1e-10 or in closed form,
+:class:`DrawnMixture` over posterior draws of η and of the likelihood's parameters. Each has moments
+of y, its distribution function, and the log density at given y. :class:`IndependentMixture` has
+probabilities of classes, over independent normal predictors.
 
-Mean and variance of y are by its distribution function where its density cannot be integrated. A
-censored y has atoms; a truncated y has a density with edges, which PyMC evaluates as 0/0 far from
-η. With a = Q(p), b = Q(1 − p) for a small p, and c between them,
+Where the density of y cannot be integrated (a censored y has atoms, a truncated one edges), its
+moments are by its distribution function. With a = Q(p), b = Q(1 − p) for a small p, c between them,
 
     E[y − c] = b − c − ∫ₐᵇ F dy,     E[(y − c)²] = (b − c)² − 2 ∫ₐᵇ (y − c) F dy,
 
-where the probability beyond a and b is moved to a and b. Atoms and edges are usually there, so that
-F is smooth between; the result is NaN if two quadrature rules disagree.
+where the probability beyond a and b is moved to a and b; NaN if two quadrature rules disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
 
 import numpy as np
 from scipy.special import logsumexp, ndtri
@@ -104,35 +101,6 @@ _NODES = np.linspace(-8.0, 8.0, 65)
 _NEGLIGIBLE = 1e-9
 
 
-class Predictive(Protocol):
-    """The density of y at P new inputs."""
-
-    params: Params
-
-    @property
-    def likelihood(self) -> MultiDensity: ...
-
-    def log_density(self, y: Array) -> Array:
-        """Return log E[p(y | η)] at each input, (P,)."""
-        ...
-
-
-class Mixture(Predictive, Protocol):
-    """A predictive distribution of y at P new inputs."""
-
-    def moments(self) -> tuple[Array, Array]:
-        """Return the mean and the variance of y, each (P,)."""
-        ...
-
-    def cdf(self, y: Array) -> Array:
-        """Return P(Y ≤ y) at each input, (P,)."""
-        ...
-
-    def at(self, which: Index, params: Params) -> Mixture:
-        """Return the distributions at some of the inputs, with some parameters replaced."""
-        ...
-
-
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
@@ -204,15 +172,7 @@ class GaussianMixture:
 
 
 class DrawnMixture:
-    """Over S draws of P predictors at N new inputs.
-
-    Parameters
-    ----------
-    likelihood : MultiDensity
-    eta : ndarray, shape (P, S, N)
-    params : mapping
-        Each a scalar or of shape (S, 1).
-    """
+    """Over S draws of P predictors at N new inputs, (P, S, N); parameters are scalars or (S, 1)."""
 
     def __init__(self, likelihood: MultiDensity, eta: Array, params: Mapping[str, Array]) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
@@ -240,15 +200,9 @@ class DrawnMixture:
 
 
 class IndependentMixture:
-    """Over independent normal predictors: the distribution of a class.
+    """Over independent normal predictors, (P, N): the distribution of a class.
 
-    Parameters
-    ----------
-    likelihood : MultiDensity
-        With :meth:`.MultiDensity.class_probabilities_apart`.
-    mean, var : ndarray, shape (P, N)
-    params : mapping
-        Each a scalar or of shape (N,).
+    The likelihood has :meth:`.MultiDensity.class_probabilities_apart`.
     """
 
     def __init__(
@@ -269,15 +223,15 @@ class IndependentMixture:
         return np.log(np.fmax.reduce(found, axis=0))
 
 
+#: Predictive distributions of y at new inputs.
+type Mixture = GaussianMixture | DrawnMixture
+type Predictive = Mixture | GroupedMixture | IndependentMixture
+
+
 class GroupedMixture:
     """Inputs in groups within which every parameter of the likelihood is the same.
 
-    Parameters
-    ----------
-    mixture : Mixture
-        Of all inputs.
-    varying : mapping
-        Parameters that differ between the inputs, each of shape (P,).
+    ``varying`` are the parameters that differ between the inputs, each of shape (P,).
     """
 
     def __init__(self, mixture: Mixture, varying: Params) -> None:

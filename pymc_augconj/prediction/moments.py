@@ -41,6 +41,7 @@ _SMALLEST_PART = 4
 # Density of t at the end of its range, above which the range is too short.
 _OUT_OF_RANGE = 1e-12
 
+#: ``(y, which)``: log p of the chosen densities, y of shape (…, M), which of shape (M,).
 LogDensity = Callable[[Array, Index], Array]
 
 
@@ -48,15 +49,8 @@ def response_moments(likelihood: MultiDensity, eta: Array, params: Params) -> tu
     """Return E[y | η] and Var[y | η] for η of shape (P, …), by formulas or by integration.
 
     NaN where they do not exist or cannot be integrated: an infinite variance, a density that does
-    not integrate to one, counts below zero or above 131 072.
-
-    Parameters
-    ----------
-    likelihood : MultiDensity
-    eta : ndarray
-        The first axis is that of the predictors.
-    params : mapping
-        Each broadcasts against a predictor.
+    not integrate to one, counts below zero or above 131 072. Parameters broadcast against a
+    predictor.
     """
     closed = likelihood.moments(eta, params)
     if closed is not None:
@@ -77,31 +71,15 @@ def response_moments(likelihood: MultiDensity, eta: Array, params: Params) -> tu
     rank = np.argsort(order)
     bounds = likelihood.bounds(vectors)
     if bounds is None or likelihood.discrete:
-        mean, var = _integrated_moments(log_density, order.size, likelihood.discrete, marks)
+        mean, var = (
+            _by_sums(log_density, order.size)
+            if likelihood.discrete
+            else _by_integrals(log_density, order.size, marks)
+        )
     else:
         lower, upper = (np.broadcast_to(bound, order.shape) for bound in bounds)
         mean, var = _censored_moments(log_density, lower, upper, marks)
     return mean[rank].reshape(shape), var[rank].reshape(shape)
-
-
-def _integrated_moments(
-    log_density: LogDensity, size: int, discrete: bool, marks: Array | None = None
-) -> tuple[Array, Array]:
-    """Return the means and variances of ``size`` densities, each of shape (size,).
-
-    Parameters
-    ----------
-    log_density : callable
-        ``(y, which)``, y of shape (…, M), which of shape (M,): log p of the chosen densities.
-    size : int
-    discrete : bool
-        Whether y is a count.
-    marks : ndarray, shape (size,), optional
-        Where the densities may have narrow peaks.
-    """
-    if discrete:
-        return _by_sums(log_density, size)
-    return _by_integrals(log_density, size, marks)
 
 
 def _censored_moments(

@@ -2,23 +2,18 @@
 
 The trapezoidal rule on a uniform grid of z = (η − m)/√v converges exponentially for an integrand
 that is analytic around the real axis: its error is about exp(−2πa/Δ) for a nearest singularity at
-distance a·√v and exp(−2π²/Δ²) for the normal density itself (Trefethen & Weideman 2014). A node
-costs as much as in Gauss–Hermite quadrature, but nodes are nested: the step is halved until the
-result converges, one site at a time, so that only sites with a wide variance or a sharp likelihood
-take many.
+distance a·√v and exp(−2π²/Δ²) for the normal density itself. Nodes are nested: the step is halved
+until the result converges, one site at a time, so that only sites with a wide variance or a sharp
+likelihood take many.
+
+Of a few predictors, with a root V = L Lᵀ and η = m + L z, the rule is taken in every coordinate of
+z, on the nodes with |z| ≤ 10. With a first step of 0.8, two predictors take 489 nodes, then 1 941
+and 7 825; four, the most, take 120 225.
 
 References
 ----------
 Trefethen & Weideman (2014), The exponentially convergent trapezoidal rule. SIAM Review 56.
 Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neural Computation 21.
-
-Notes
------
-Of a few predictors, with a root V = L Lᵀ and η = m + L z, z ~ N(0, I), the trapezoidal rule is
-taken in every coordinate of z, on the nodes with |z| ≤ 10. For an integrand that is analytic around
-the real axes its error is about exp(−2πa/Δ), a the distance of the nearest singularity in units of
-L. The step is halved until the result converges, one site at a time. With a first step of 0.8, two
-predictors take 489 nodes, then 1 941 and 7 825; four, the most, take 120 225.
 """
 
 from __future__ import annotations
@@ -50,23 +45,12 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 def gaussian_expectation(
     func: Callable[[Array, Index], Array], mean: Array, var: Array, *, rtol: float = 1e-10
 ) -> tuple[Array, Array, Array]:
-    """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var.
+    """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var, all of shape (N,).
 
-    The derivatives take no derivative of g: ∂E/∂m = E[z g]/√v (Bonnet) and
-    ∂E/∂v = E[(z² − 1) g]/(2v) (Price).
-
-    Parameters
-    ----------
-    func : callable
-        ``(eta, which) -> values``, both of shape (len(which), nodes): g of each site in the index
-        array ``which``.
-    mean, var : array, shape (N,)
-    rtol : float
-        Accuracy, relative to 1 + |E|; a site may miss it with 6 000 nodes, where g has a kink.
-
-    Returns
-    -------
-    value, d_mean, d_var : array, shape (N,)
+    The derivatives take no derivative of g: ∂E/∂m = E[z g]/√v (Bonnet) and ∂E/∂v = E[(z² − 1)
+    g]/(2v) (Price). ``func(eta, which)`` is g of each site in the index array ``which``, with
+    ``eta`` and the result of shape (len(which), nodes). ``rtol`` is relative to 1 + |E|; a site may
+    miss it with 6 000 nodes, where g has a kink.
     """
     size = mean.size
     std = np.sqrt(np.maximum(var, _SMALLEST_VAR))
@@ -146,17 +130,10 @@ def gaussian_cubature(
     mean : array, shape (P, N)
         P is at most :data:`MOST_PREDICTORS`.
     cov : array, shape (P, P, N)
-        Symmetric. A direction without variance gets the variance 1e-12 for ``d_cov``, with four
-        digits; no Gaussian without variance along it depends on that.
+        Symmetric, as its derivative is. A direction without variance gets the variance 1e-12 for
+        ``d_cov``, with four digits; no Gaussian without variance along it depends on that.
     rtol : float
         Accuracy, relative to 1 + |E|.
-
-    Returns
-    -------
-    value : array, shape (N,)
-    d_mean : array, shape (P, N)
-    d_cov : array, shape (P, P, N)
-        Symmetric.
     """
     P, size = mean.shape
     if P == 1:

@@ -61,14 +61,8 @@ _CLOSE = 1.6
 class Mesh:
     """Panels in x = u − centre[site], ordered by site and position.
 
-    Attributes
-    ----------
-    centre : ndarray, shape (N,)
-        The highest mode in u.
-    top : ndarray, shape (N,)
-        t there.
-    site : ndarray of int, shape (P,)
-    start, stop : ndarray, shape (P,)
+    ``centre`` is the highest mode in u and ``top`` t there, (N,); ``site``, ``start`` and ``stop``
+    are of shape (P,).
     """
 
     centre: Array
@@ -81,17 +75,9 @@ class Mesh:
 def make_mesh(log_tilted: LogTilted, landmarks: Array) -> Mesh:
     """Return panels that cover the tilted distribution of every site.
 
-    Parameters
-    ----------
-    log_tilted : callable
-        ``(u, sites) -> t`` with u of shape (G, M) and sites of shape (M,).
-    landmarks : ndarray, shape (L, N)
-        In u.
-
-    Raises
-    ------
-    FloatingPointError
-        If a site's tilted density has no maximum, or does not fall off.
+    ``log_tilted`` is ``(u, sites) -> t`` with u of shape (G, M) and sites of shape (M,); landmarks,
+    (L, N), are in u. Raises FloatingPointError if a site's tilted density has no maximum, or does
+    not fall off.
     """
     n_sites = landmarks.shape[1]
     everyone = np.arange(n_sites)

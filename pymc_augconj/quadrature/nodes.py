@@ -1,25 +1,20 @@
 """Fixed nodes: Gauss–Legendre, and points for expectations under joint normal distributions.
 
-With values gⱼ at the Legendre nodes xⱼ the interpolating polynomial is Σₖ cₖ Pₖ, with
+With values gⱼ at the Legendre nodes xⱼ the interpolating polynomial is Σₖ cₖ Pₖ, with cₖ = (k + ½)
+Σⱼ wⱼ Pₖ(xⱼ) gⱼ.
 
-    cₖ = (k + ½) Σⱼ wⱼ Pₖ(xⱼ) gⱼ.
-
-Expectations under joint normal distributions of many predictors are by quasi-Monte Carlo: with V =
-L Lᵀ and η = m + L z the rule is the average over 1024 points z: shifted Sobol points and their
-opposites, mapped linearly so that their second moments are exactly I. So it is exact for
-polynomials of degree three. The points do not depend on m and V: the rule is a smooth function of
-both, and its derivatives, through the Cholesky factor, are exact, as line searches need.
-
+For many predictors, V = L Lᵀ and η = m + L z, quasi-Monte Carlo averages over 1024 points z:
+shifted Sobol points and their opposites, mapped linearly so that their second moments are exactly
+I, which is exact for polynomials of degree three. The points do not depend on m and V: the rule is
+smooth in both, and its derivatives, through the Cholesky factor, are exact, as line searches need.
 The root mean square error, measured for the log of a sum of exponentials of 4 to 20 predictors
-against 2¹⁸ points, is 1e-3 at standard deviations of 1, and 2e-2 at 4. Rules of degree five with
-2P² + 1 points have 2e-2 and 2; random points have errors two to three times as large.
+against 2¹⁸ points, is 1e-3 at standard deviations of 1, and 2e-2 at 4.
 
-For an integrand without a gradient, derivatives are differences of the rule's value between means,
-by Price's theorem derivatives by V as well; 128 points suffice for held sites. Measured for the log
-density of mixtures of 4 to 16 normals with standard deviation 1, the largest errors of the value
-and of both derivatives, in units of the predictors' standard deviations, are 2e-3 at standard
-deviations of 0.3 and 3e-2 at 1. At 3 they are 0.3 for the gradient and 0.9 for the second
-derivatives, as large as these themselves: many more points would be needed.
+For an integrand without a gradient, derivatives are differences of the rule's value between means
+(and by Price's theorem); 128 points suffice for held sites. Measured for mixtures of 4 to 16
+normals with standard deviation 1, the largest errors, in units of the predictors' standard
+deviations, are 2e-3 at standard deviations of 0.3, 3e-2 at 1, and at 3 as large as the second
+derivatives themselves.
 
 References
 ----------
@@ -85,21 +80,9 @@ def quasi_monte_carlo(
 ) -> tuple[Array, Array, Array]:
     """Return the rule's E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
 
-    Parameters
-    ----------
-    func : callable
-        ``(eta, which) -> values, gradient``: g of each site in the index array ``which``, for
-        ``eta`` of shape (P, len(which), nodes), and its gradient, of the same shape.
-    mean : array, shape (P, N)
-    cov : array, shape (P, P, N)
-        Symmetric.
-
-    Returns
-    -------
-    value : array, shape (N,)
-    d_mean : array, shape (P, N)
-    d_cov : array, shape (P, P, N)
-        Symmetric: dE = Σ_pq D_pq dV_pq.
+    ``func(eta, which)`` is g of each site in the index array ``which``, for ``eta`` of shape (P,
+    len(which), nodes), with its gradient of the same shape. Means are (P, N); ``cov`` and its
+    derivative, dE = Σ_pq D_pq dV_pq, are symmetric and (P, P, N).
     """
     P, size = mean.shape
     z, root, diagonal = fixed_points(P), _roots(cov), np.arange(P)
@@ -122,18 +105,7 @@ def quasi_monte_carlo(
 def quasi_monte_carlo_by_values(
     func: Callable[[Array, Index], Array], mean: Array, cov: Array
 ) -> tuple[Array, Array, Array]:
-    """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits.
-
-    Parameters
-    ----------
-    func : callable
-        ``(eta, which) -> values``, as for :func:`quasi_monte_carlo`.
-    mean, cov : array, shapes (P, N) and (P, P, N)
-
-    Returns
-    -------
-    value, d_mean, d_cov : array, shapes (N,), (P, N) and (P, P, N)
-    """
+    """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits."""
     P, size = mean.shape
     z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(cov)
     step = _STEP * np.sqrt(np.einsum("npq,npq->pn", root, root))
@@ -170,18 +142,9 @@ def _roots(cov: Array) -> Array:
 def quasi_monte_carlo_apart(
     func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, var: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the rule for independent predictors, with derivatives by their variances.
+    """Return the rule for independent predictors, with derivatives by their variances, (P, N).
 
-    Parameters
-    ----------
-    func : callable
-        As for :func:`quasi_monte_carlo`; it may overwrite ``eta``.
-    mean, var : array, shape (P, N)
-
-    Returns
-    -------
-    value : array, shape (N,)
-    d_mean, d_var : array, shape (P, N)
+    ``func``, as for :func:`quasi_monte_carlo`, may overwrite ``eta``.
     """
     P, size = mean.shape
     z, std = fixed_points(P), np.sqrt(np.maximum(var, _SMALLEST_VAR))
@@ -223,16 +186,11 @@ _BY_DIMENSION = {1: N_NODES, 2: N_NODES, 3: 8}
 def normal_nodes(
     dimension: int, refinement: int = 1, *, n_nodes: int | None = None
 ) -> tuple[Array, Array]:
-    """Return nodes and weights with E g(z) ≈ Σ_q w_q g(z_q), z ~ N(0, I).
+    """Return nodes (dimension, n) and weights (n,) of E g(z) ≈ Σ_q w_q g(z_q), z ~ N(0, I).
 
     They are a product of Gauss–Hermite nodes, ``n_nodes`` an axis: by default 32, and 8 in three
-    dimensions. Higher dimensions use the points of :mod:`.nodes`. A ``refinement`` of k
-    takes k times as many nodes an axis, or adds k − 1 rotations of the points.
-
-    Returns
-    -------
-    nodes : ndarray, shape (dimension, n)
-    weights : ndarray, shape (n,)
+    dimensions. Higher dimensions use quasi-Monte Carlo points. A ``refinement`` of k takes k times
+    as many nodes an axis, or adds k − 1 rotations of the points.
     """
     n_nodes = n_nodes or _BY_DIMENSION.get(dimension)
     if n_nodes is None:

@@ -29,21 +29,11 @@ _CHUNK = 40_000
 def product_rule(
     func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
 ) -> tuple[Array, Array]:
-    """Return the rule's E[g(δ)], δ ~ N(mean, cov) in R^d, and its derivative by the mean.
+    """Return the rule's E[g(δ)], δ ~ N(mean, cov) in R^d, d ≤ 2, and its derivative by the mean.
 
-    Parameters
-    ----------
-    func : callable
-        ``(delta, which) -> values, gradient``: g and its gradient for each site in the index array
-        ``which``, for ``delta`` of shape (d, len(which), nodes). It may overwrite ``delta``.
-    mean : array, shape (d, N)
-        d is 1 or 2.
-    cov : array, shape (d, d, N)
-
-    Returns
-    -------
-    value : array, shape (N,)
-    d_mean : array, shape (d, N)
+    ``func(delta, which)`` is g and its gradient for each site in the index array ``which``, for
+    ``delta`` of shape (d, len(which), nodes), which it may overwrite. Shapes are (d, N) and (d, d,
+    N).
     """
     d, size = mean.shape
     value, d_mean = np.empty(size), np.empty((d, size))

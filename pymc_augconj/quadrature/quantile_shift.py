@@ -68,16 +68,9 @@ def fill_delta(
 ) -> None:
     """Fill ``part`` with E[(u − z)²] over each panel, and ``error`` with its estimated error.
 
-    Parameters
-    ----------
-    site : ndarray of int, shape (P,)
-        Panels are sorted by site and position.
-    g, x : ndarray, shape (16, P)
-        Unnormalised density at the nodes, and the nodes.
-    half : ndarray, shape (P,)
-    total, mean, std : ndarray, shape (N,)
-        Integral of g, and moments of x, of every site.
-    part, error : ndarray, shape (P,)
+    Panels are sorted by ``site``, (P,), and position; ``g`` and ``x``, (16, P), are the
+    unnormalised density at the nodes, and the nodes; ``total``, ``mean`` and ``std``, (N,), are the
+    integral of g and the moments of x.
     """
     first = 0
     while first < half.size:
@@ -178,16 +171,9 @@ def integral_and_error(terms: Array) -> tuple[float, float]:
 def fill_probit_delta(
     a: Array, b: Array, log_Z: Array, mean: Array, std: Array, out: Array
 ) -> None:
-    """Fill ``out`` with δ of every site, or NaN where another method is needed.
+    """Fill ``out`` with δ of every site, or NaN where another method is needed; all are (N,).
 
-    Parameters
-    ----------
-    a, b : ndarray, shape (N,)
-    log_Z : ndarray, shape (N,)
-        log Φ(a/√(1 + b²)).
-    mean, std : ndarray, shape (N,)
-        Moments of x.
-    out : ndarray, shape (N,)
+    ``log_Z`` is log Φ(a/√(1 + b²)), and ``mean`` and ``std`` are moments of x.
     """
     g, x = np.empty((ORDER, _MOST_PANELS)), np.empty((ORDER, _MOST_PANELS))
     half, part, error = np.empty(_MOST_PANELS), np.empty(_MOST_PANELS), np.empty(_MOST_PANELS)

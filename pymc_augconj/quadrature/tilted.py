@@ -47,18 +47,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class Quadrature:
-    """Nodes and weights of tilted distributions.
-
-    Attributes
-    ----------
-    site : ndarray of int, shape (P,)
-    f : ndarray, shape (16, P)
-        Nodes.
-    weights : ndarray, shape (16, P)
-        Tilted probabilities of the nodes, which sum to one over the panels of each site.
-    size : int
-        Number of sites.
-    """
+    """Nodes ``f`` of tilted distributions, (16, P), by panels of ``site``, with their weights."""
 
     site: Index
     f: Array
@@ -258,13 +247,7 @@ class SiteDensity(Protocol):
         ...
 
     def __call__(self, eta: Array, sites: Index, /) -> Array:
-        """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M).
-
-        Parameters
-        ----------
-        eta : ndarray, shape (..., M)
-        sites : ndarray of int, shape (M,)
-        """
+        """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M)."""
         ...
 
 

@@ -55,8 +55,8 @@ def test_derivatives_are_those_of_the_formula():
     b = pt.dscalar("b")
     formula = Formula(lambda r: -pt.sqrt(r) / b, "log_phi")
     r = np.array([0.25, 4.0])
-    np.testing.assert_allclose(formula.derivative(1, r, [2.0]), -0.25 / np.sqrt(r))
-    np.testing.assert_allclose(formula.derivative(2, r, [2.0]), 0.125 / r**1.5)
+    np.testing.assert_allclose(formula.evaluate(r, [2.0], 1), -0.25 / np.sqrt(r))
+    np.testing.assert_allclose(formula.evaluate(r, [2.0], 2), 0.125 / r**1.5)
 
 
 def test_array_parameters_go_with_the_entries_of_the_argument():

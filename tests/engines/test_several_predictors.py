@@ -27,8 +27,7 @@ from pymc_augconj.latents.choice import SOLVERS
 from pymc_augconj.latents.derivatives import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
-from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
+from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic, HeteroscedasticLog
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import make_plan

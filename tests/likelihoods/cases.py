@@ -10,26 +10,21 @@ import pymc as pm
 from scipy.integrate import quad
 from scipy.special import expit, gammaln, ndtr
 
-from pymc_augconj.distributions.bayesian_svm import BayesianSVM as PyMCBayesianSVM
+from pymc_augconj.distributions.classes import BayesianSVM as PyMCBayesianSVM
 from pymc_augconj.distributions.matern_noise import MaternNoise as PyMCMaternNoise
 from pymc_augconj.distributions.super_gaussian import SuperGaussian as PyMCSuperGaussian
-from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
 from pymc_augconj.likelihoods.base import DensityLikelihood
-from pymc_augconj.likelihoods.bayesian_svm import BayesianSVM
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
-from pymc_augconj.likelihoods.cauchy import Cauchy
-from pymc_augconj.likelihoods.laplace import Laplace
-from pymc_augconj.likelihoods.log_normal import LogNormal
+from pymc_augconj.likelihoods.laplace import AsymmetricLaplace, BayesianSVM, Laplace
 from pymc_augconj.likelihoods.logistic import Logistic
 from pymc_augconj.likelihoods.matern_noise import MaternNoise
-from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
-from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.normal import LogNormal, Normal
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
 from pymc_augconj.likelihoods.poisson_square import PoissonSquare
-from pymc_augconj.likelihoods.student_t import StudentT
+from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit, NegativeBinomial
+from pymc_augconj.likelihoods.student_t import Cauchy, StudentT
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
 
 BINARY, SIGNS, COUNTS = (0.0, 1.0), (-1.0, 1.0), (0.0, 1.0, 3.0, 8.0)

@@ -37,7 +37,7 @@ def test_tilted_moments(case):
             given = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": 0.0}
             params = {name: np.array(float(value)) for name, value in given.items()}
             found = BoundedNormal().tilted_moments(
-                np.zeros(1), np.array([mean]), np.array([var]), params
+                np.zeros(1), np.array([mean]), np.array([var]), params, power=1.0, delta=False
             )
             log_Z, first, second = exact(lower, upper, mu, tau, mean, var)
             std = float(mp.sqrt(second))

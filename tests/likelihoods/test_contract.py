@@ -16,8 +16,8 @@ from scipy.special import expit, gammaln, logsumexp, ndtr
 from scipy.stats import gamma
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
-from pymc_augconj.likelihoods.bayesian_svm import BayesianSVM
-from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
+from pymc_augconj.likelihoods.laplace import BayesianSVM
+from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
 from tests.likelihoods.cases import BINARY, CASES, COUNTS, REALS, SIGNS

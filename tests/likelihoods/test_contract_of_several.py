@@ -17,14 +17,12 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.likelihoods.contract import MultiDensity, MultiLikelihood, lift
-from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
-from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
+from pymc_augconj.likelihoods.contract import MultiDensity, MultiLikelihood
+from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic, HeteroscedasticLog
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
 from pymc_augconj.likelihoods.mixture import MixtureComponent, MixtureLikelihood
-from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
-from pymc_augconj.likelihoods.multivariate_student_t import MultivariateStudentT
+from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal, MultivariateStudentT
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
@@ -76,7 +74,7 @@ def mixture(*predictors):
     kinds = ((Normal, "sigma"), (Laplace, "b"), (StudentT, "nu", "sigma"))
     return MixtureLikelihood(
         [
-            MixtureComponent(lift(kind()), k, own, {name: f"{name}_{k}" for name in names})
+            MixtureComponent(kind(), k, own, {name: f"{name}_{k}" for name in names})
             for k, ((kind, *names), own) in enumerate(zip(kinds, predictors, strict=True))
         ]
     )

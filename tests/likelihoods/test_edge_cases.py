@@ -8,17 +8,14 @@ import pytest
 from scipy import stats
 from scipy.special import expit
 
-from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
-from pymc_augconj.likelihoods.cauchy import Cauchy
-from pymc_augconj.likelihoods.laplace import Laplace
+from pymc_augconj.likelihoods.laplace import AsymmetricLaplace, Laplace
 from pymc_augconj.likelihoods.logistic import Logistic
-from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
-from pymc_augconj.likelihoods.student_t import StudentT
+from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit, NegativeBinomial
+from pymc_augconj.likelihoods.student_t import Cauchy, StudentT
 from tests.modes import AS_WRITTEN
 
 SIZE = 20_000

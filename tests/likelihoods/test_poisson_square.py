@@ -10,6 +10,9 @@ from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment
 from pymc_augconj.quadrature.tilted import tilted_moments
 
+# The density itself, without δ.
+PLAIN = {"power": 1.0, "delta": False}
+
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 7, 8])
 def test_moments_of_a_normal(order):
@@ -48,7 +51,7 @@ def test_tilted_moments_against_quadrature(mean, var):
     y = np.array([0.0, 1.0, 4.0, 30.0, 120.0])
     exposure, many = np.array(0.7), np.ones(y.size)
     params = {"exposure": exposure}
-    closed = PoissonSquare().tilted_moments(y, mean * many, var * many, params)
+    closed = PoissonSquare().tilted_moments(y, mean * many, var * many, params, **PLAIN)
     density = LikelihoodDensity(PoissonSquare(), y, params)
     exact = tilted_moments(density, mean * many, var * many)
     np.testing.assert_allclose(closed.log_Z, exact.log_Z, atol=1e-8)
@@ -59,11 +62,11 @@ def test_tilted_moments_against_quadrature(mean, var):
 def test_closed_form_is_left_where_it_would_lose_digits():
     likelihood, params = PoissonSquare(), {"exposure": np.array(1.0)}
     y, two, narrow = np.array([4.0]), np.array([2.0]), np.full(1, 1e-7)
-    assert likelihood.tilted_moments(y, two, narrow, params) is None
+    assert likelihood.tilted_moments(y, two, narrow, params, **PLAIN) is None
     found = site_moments(LikelihoodDensity(likelihood, y, params), two, narrow)
     assert found.var == pytest.approx(1e-7, rel=1e-5)
     large = np.array([LARGEST_COUNT + 1.0])
-    assert likelihood.tilted_moments(large, np.ones(1), np.ones(1), params) is None
+    assert likelihood.tilted_moments(large, np.ones(1), np.ones(1), params, **PLAIN) is None
     assert likelihood.log_predictive(large, 1.0, 1.0, params) is None
 
 

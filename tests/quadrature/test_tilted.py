@@ -12,18 +12,16 @@ from numpy.polynomial import hermite_e, legendre
 from scipy.integrate import quad
 from scipy.special import gammaln, ndtri, xlogy
 
-from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import (
     BernoulliProbit,
     probit_delta,
     probit_tilted,
 )
-from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
 from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
-from pymc_augconj.likelihoods.laplace import Laplace
-from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
+from pymc_augconj.likelihoods.laplace import AsymmetricLaplace, Laplace
 from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit, NegativeBinomial
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.quadrature.quantile_shift import tail_quantile
 from pymc_augconj.quadrature.tilted import tilted_moments

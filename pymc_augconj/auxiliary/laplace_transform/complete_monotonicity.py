@@ -5,12 +5,7 @@ By Bernstein's theorem it is if and only if φ(0) = 1 and φ is completely monot
     (−1)ᵏ φ⁽ᵏ⁾(r) ≥ 0   for all r > 0 and k = 0, 1, 2, …
 
 Numerically this can only be refuted: the check computes derivatives to a finite order on a grid of
-r, and the sign of the inverted density. An accepted φ may still fail elsewhere, or by less than
-rounding.
-
-The derivatives come from Cauchy's integral over a circle about r in the right half-plane, where a
-completely monotone φ is analytic. Signs of the Taylor coefficients of φ(r + R z)/φ(r) count above
-rounding.
+r, by Cauchy's integral over a circle in the right half-plane, and the sign of the inverted density.
 """
 
 import numpy as np
@@ -35,13 +30,9 @@ DENSITY_TOLERANCE = 1e-8  # of x f(x)
 def check_completely_monotone(log_phi: LogPhi, *, density: bool = True) -> str | None:
     """Return what was expected and found where φ is not completely monotone, or None if it is.
 
-    Parameters
-    ----------
-    log_phi : callable
-        log φ on complex128 arrays of any shape, called for Re ≥ 0 only.
-    density : bool
-        Whether to check the sign of the inverted density, too; it may be negative where the
-        distribution has atoms besides one at its end (a finite mixture of Gaussians).
+    log φ takes complex128 arrays of any shape, with Re ≥ 0 only. ``density`` also checks the sign
+    of the inverted density, which may be negative where the distribution has atoms besides one at
+    its end (a finite mixture of Gaussians).
     """
     at_zero = _values(log_phi, np.zeros(1))[0]
     if not abs(at_zero) < 1e-9:

@@ -29,25 +29,9 @@ NEWTON_STEPS = 2
 def logpdf_tilted(x: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLike) -> Array:
     """Log density of the tilts exp(−rω) π(ω)/φ(r), by inversion at the saddlepoint of each x.
 
-    For a distribution with an atom it is the density of the other part, of mass less than one.
-
-    Parameters
-    ----------
-    x : array_like
-    log_phi : callable or TiltedDistribution
-        log φ on complex128 arrays of any shape.
-    r : array_like, ≥ 0
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape; −∞ outside the support. The error is 1e-9 to 1e-8 in the left tail
-        and the bulk.
-
-    Raises
-    ------
-    ValueError
-        If an r is negative or not finite, or log φ is not finite there.
+    For a distribution with an atom it is the density of the other part, of mass less than one. It
+    is −∞ outside the support; its error is 1e-9 to 1e-8 in the left tail and the bulk. Raises
+    ValueError if an r is negative or not finite, or log φ is not finite there.
     """
     r, x, distribution = checked_tilt(r), np.asarray(x, dtype=float), as_distribution(log_phi)
     x, r = (np.array(values) for values in np.broadcast_arrays(x, r))
@@ -65,14 +49,9 @@ def logpdf_tilted(x: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLi
 def untilted_log_density(distribution: TiltedDistribution, x: Array) -> tuple[Array, Array, Array]:
     """Return log(x π(x)) at x > 0, relative to the origin, by the saddlepoint's tilt ρ.
 
-    Returns
-    -------
-    log_density : ndarray, shape of x
-        log π(x) + log x: the density of log ω at r = 0.
-    mass, error : ndarray, shape of x
-        x f_ρ(x), the density of log ω at the saddlepoint, and its absolute error, whose quotient is
-        the error of ``log_density``. A negative ``mass``, from rounding or because φ is no Laplace
-        transform of a positive distribution, counts as 1e-11 in ``log_density``.
+    The first result is the density of log ω at r = 0; its error is the quotient of the third and
+    the second, x f_ρ(x) with its absolute error. A value that is negative, from rounding or because
+    φ is no Laplace transform of a positive distribution, counts as 1e-11.
     """
     tilt = saddlepoints(distribution, x)
     sites = Sites(distribution, tilt)

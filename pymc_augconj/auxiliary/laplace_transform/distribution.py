@@ -7,16 +7,10 @@ transform is φ(s + r)/φ(r), and with K = log φ its mean is −K′(r) and its
 same shape. It is called in the closed right half-plane only, where every Laplace transform is
 analytic, so that a branch cut on the negative axis is harmless.
 
-`TiltedDistribution` computes the scale, the end of the support and the atom, which do not depend on
-r.
-
 For the distribution with density ∝ φ(e²) of a residual e, |e| is tabulated on the same
 double-exponential scale as the normaliser, |e| = s exp(½π sinh t): on cells of t the distribution
 function is integrated by Gauss–Legendre's rule, and within a cell it is a cubic whose end slopes
-are the exact density. The error in the distribution function is below 1e-8.
-
-Mixing over ω would not be simpler: e | ω is normal, but ω then has the density ∝ π_φ(ω)/√ω, not
-π_φ, and needs an inversion as well.
+are the exact density, with an error below 1e-8.
 """
 
 from __future__ import annotations
@@ -45,11 +39,6 @@ SUPPORT_MARGIN = 50.0  # the support's end has at most exp(−50) of the mass be
 
 class TiltedDistribution:
     """φ with its scale, support and atom, for all tilts r.
-
-    Parameters
-    ----------
-    log_phi : callable
-        log φ on complex arrays; see the module.
 
     Attributes
     ----------
@@ -173,13 +162,7 @@ _LEAST_DECAY = 1e-6
 
 
 class ResidualDistribution:
-    """A symmetric distribution, tabulated when made.
-
-    Parameters
-    ----------
-    log_phi : callable
-        log φ on float arrays of any shape.
-    """
+    """The distribution of density ∝ φ(e²), from log φ on float arrays, tabulated when made."""
 
     def __init__(self, log_phi: Callable[[np.ndarray], np.ndarray]) -> None:
         with np.errstate(all="ignore"):

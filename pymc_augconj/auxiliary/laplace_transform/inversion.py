@@ -1,24 +1,18 @@
 """F and the density at given x for a batch of tilts, each with its method of inversion.
 
-The three methods are Euler summation (see `quantiles` for why, and for its error), Fourier
-series and the nearly normal limit.
-
-Tilts whose standard deviation is small beside their mean have two methods that need no damping.
-
-Euler summation multiplies the rounding of log φ by exp(A/2) = 1e5, and a narrow distribution has a
-large |log φ|. But such a distribution lives, up to a mass ε, on an interval [low, high] of a dozen
-standard deviations about its mean, and both ends are known by Chernoff's bound,
+Wide tilts take Euler summation, see :mod:`.quantiles`. Those with a standard deviation that is
+small beside their mean have a large |log φ|, of which Euler summation would magnify the rounding;
+but they live, up to a mass ε, on an interval [low, high] with ends by Chernoff's bound,
 
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
-**Fourier series** (`fourier_nodes`). On that interval the density is the Fourier series of
-period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule. Its error
-is the mass outside, ε, plus the coefficients left out, about ε as well where they decay. The nodes
-do not depend on x, so one evaluation of φ serves all of Newton's steps.
+**Fourier series** (`fourier_nodes`). On that interval the density is the Fourier series of period
+high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period. Its error is about ε. The nodes do not
+depend on x, so one evaluation of φ serves all of Newton's steps.
 
 **Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny: the normal distribution
-with corrections of second order in them, whose error is of third order, 1e-8 at the switch-over. It
-is needed because the rounding of log φ, of the order of 1/CV², then ruins any inversion.
+with corrections of second order in them, whose error is 1e-8 at the switch-over. The rounding of
+log φ, of the order of 1/CV², then ruins any inversion.
 """
 
 from __future__ import annotations

@@ -38,26 +38,8 @@ GRID = np.geomspace(1e-4, 1e6, 21)  # in units of the scale, where log φ = −1
 TOLERANCE = 1e-8
 
 
-class KnownTilts:
-    """The tilts of one distribution; its name is for reports."""
-
-    name: str
-
-    def log_phi(self, r: Array) -> Array:
-        """Return log φ(r)."""
-        raise NotImplementedError
-
-    def random(self, rng: np.random.Generator, r: Array) -> Array:
-        """Draw one ω from the tilt of each entry of ``r``."""
-        raise NotImplementedError
-
-    def logpdf(self, omega: Array, r: Array) -> Array:
-        """Return the log density of the tilts by ``r`` at ``omega``."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True)
-class GammaTilts(KnownTilts):
+class GammaTilts:
     """Gamma(``shape``, ``rate``): Student-t observations."""
 
     shape: float
@@ -77,7 +59,7 @@ class GammaTilts(KnownTilts):
 
 
 @dataclass(frozen=True)
-class InverseGaussianTilts(KnownTilts):
+class InverseGaussianTilts:
     """GIG(−``nu``, 0, ``b``): Matérn and Laplace observations."""
 
     nu: float
@@ -97,7 +79,7 @@ class InverseGaussianTilts(KnownTilts):
 
 
 @dataclass(frozen=True)
-class PolyaGammaTilts(KnownTilts):
+class PolyaGammaTilts:
     """PG(``h``, 0)/2τ: logistic observations."""
 
     h: float
@@ -116,14 +98,12 @@ class PolyaGammaTilts(KnownTilts):
         return logpdf_polya_gamma(scaled, self.h, np.sqrt(r / self.tau)) + np.log(2.0 * self.tau)
 
 
-def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
-    """Return the known distribution with this φ, or None.
+#: The tilts of one distribution: log φ(r), a draw from each tilt, and their log densities.
+type KnownTilts = GammaTilts | InverseGaussianTilts | PolyaGammaTilts
 
-    Parameters
-    ----------
-    log_phi : callable
-        log φ on float arrays of r ≥ 0.
-    """
+
+def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
+    """Return the known distribution with this log φ, on float arrays of r ≥ 0, or None."""
     exponents = np.linspace(-60.0, 60.0, 481)
     with np.errstate(all="ignore"):
         values = log_phi(10.0**exponents)

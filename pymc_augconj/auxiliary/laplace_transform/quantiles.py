@@ -1,25 +1,18 @@
 """Draws of ω from the tilts of a distribution known only by its Laplace transform φ.
 
-The tilt by r has the density exp(−rω) π(ω)/φ(r); its distribution function is the inverse Laplace
-transform of φ(s + r)/(s φ(r)). Draws are F⁻¹(u), u uniform, with F by **Euler summation** and
-F(x) = u solved by Newton's iteration, the density being its derivative, within a bracket.
-
-A completely monotone φ is analytic for Re s > 0, and possibly nowhere else. Talbot's and other
-contours bend into the left half-plane; Euler's nodes (A/2 + iπk)/x stay in the right one. The sum
-is Poisson's: without its truncation it is F(x) + Σ_j e^{−jA} F((2j + 1)x), so its error is at most
-e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is accelerated by binomial averages
-of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above 25 gains
-nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation, where |log φ|
-is large, are inverted by Fourier series on the interval that holds their mass, and the nearly
-normal among them by Cornish–Fisher (:mod:`.inversion`).
+The distribution function F of the tilt by r is the inverse Laplace transform of φ(s + r)/(s φ(r)).
+Draws are F⁻¹(u), u uniform, with F by **Euler summation** and F(x) = u solved by Newton's iteration
+within a bracket. A completely monotone φ may be analytic for Re s > 0 only: Talbot's and other
+contours bend into the left half-plane, Euler's nodes (A/2 + iπk)/x stay in the right one. The sum
+is Poisson's: its error is at most e^{−A}/(1 − e^{−A}), 1e-10 at A = 23, where the factor e^{A/2}
+magnifies the rounding of log φ by 1e5. The alternating series is accelerated by binomial averages.
+Where the coefficient of variation is small, |log φ| is large: such tilts have the other methods of
+:mod:`.inversion`.
 
 The absolute error in F is 1e-9 or better where log φ is accurate to rounding and F smooth for x >
 0. An atom at zero, an infinite density there, an end of the support above zero and an infinite mean
-are supported. The rounding of log φ adds 1e-11 |log φ| under Euler summation and 1e-16 |log φ|
-under the other methods; near an end of the support at ω₀ > 0 it adds 1e-11 ω₀/(ω − ω₀) F(ω). F is
-*less* accurate near a jump or kink at x > 0 (atoms beside the one at the support's end, uniform
-densities), where the partial sums converge slowly, as they do for every method that evaluates φ on
-a few nodes.
+are supported. F is *less* accurate near a jump or kink at x > 0 (other atoms, uniform densities),
+as with every method that evaluates φ on a few nodes.
 
 References
 ----------
@@ -53,29 +46,9 @@ LAST_STEP = 1e-5  # in log x: the error after a step is of the order of its squa
 def quantile_tilted(u: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLike) -> Array:
     """Return the quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
 
-    Parameters
-    ----------
-    u : array_like, in [0, 1]
-        Values up to P(ω = 0) give zero. Values nearer to 0 or 1 than 1e-12 are moved to that.
-    log_phi : callable or TiltedDistribution
-        log φ on complex128 arrays of any shape. Passing a `TiltedDistribution` saves a tenth of a
-        millisecond a call.
-    r : array_like, ≥ 0
-        The tilts.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``u`` and ``r``.
-
-    Raises
-    ------
-    ValueError
-        If an r is negative or not finite, log φ is not finite there, or a u is not a probability.
-
-    See Also
-    --------
-    .table_sampler.TiltedSampler : faster, for many draws under one φ.
+    u up to P(ω = 0) gives zero, and u nearer to 0 or 1 than 1e-12 is moved to that. Raises
+    ValueError if an r is negative or not finite, log φ is not finite there, or a u is not a
+    probability. For many draws under one φ :class:`.table_sampler.TiltedSampler` is faster.
     """
     r, u, distribution = checked_tilt(r), np.asarray(u, dtype=float), as_distribution(log_phi)
     refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")

@@ -60,18 +60,7 @@ class ScaleFamilies:
         self._last_scale = 1.0
 
     def find(self, log_phi: LogPhi) -> ScaledTilts:
-        """Return the tilts of φ.
-
-        Parameters
-        ----------
-        log_phi : callable
-            log φ on complex128 arrays of any shape.
-
-        Raises
-        ------
-        NotSuperGaussianError
-            If φ is not completely monotone.
-        """
+        """Return the tilts of φ; raise NotSuperGaussianError if φ is not completely monotone."""
         scale = find_scale(log_phi, self._last_scale)
         if scale is None:
             return ScaledTilts(_checked_sampler(log_phi), 1.0)

@@ -17,13 +17,10 @@ from pymc_augconj.typing import Array, Index
 DEGREE = 12  # of the Chebyshev interpolant of h on a panel
 GAUSS = 5
 EMPTY = 1e-14  # a cell of that mass ends the search on its side
-POLYNOMIAL_STEPS = 6
 DENSITY_STEPS = 20
 LAST_MISSING = 1e-11
 
 GAUSS_NODES, GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(GAUSS)
-# From values in the Gauss nodes to the coefficients of their interpolant, ascending powers.
-TO_POWERS = np.linalg.inv(np.vander(GAUSS_NODES, increasing=True))
 
 
 @njit(cache=True, error_model="numpy")
@@ -58,41 +55,13 @@ def within_cell(
     r: float,
     log_phi_r: float,
 ) -> float:
-    """Find v with the mass ``share`` on its left: a guess by the polynomial, then Newton."""
-    density = np.empty(GAUSS)
-    for g in range(GAUSS):
-        density[g] = math.exp(log_values[g] - r * omegas[g] - log_phi_r)
-    power = np.zeros(GAUSS)
-    for k in range(GAUSS):
-        for g in range(GAUSS):
-            power[k] += TO_POWERS[k, g] * density[g]
+    """Find v with the mass ``share`` on its left, by Newton's iteration."""
     total = 0.0
     for g in range(GAUSS):
-        total += GAUSS_WEIGHTS[g] * density[g]
+        total += GAUSS_WEIGHTS[g] * math.exp(log_values[g] - r * omegas[g] - log_phi_r)
     target = share * total
-    z, low, high = 2.0 * share - 1.0, -1.0, 1.0
-    for _ in range(POLYNOMIAL_STEPS):
-        value, slope, up, sign = 0.0, 0.0, z, -1.0
-        # ∫_{−1}^z Σ c_k t^k dt = Σ c_k (z^{k+1} − (−1)^{k+1})/(k + 1).
-        for k in range(GAUSS):
-            value += power[k] * (up - sign) / (k + 1)
-            slope += power[k] * up / z if z != 0.0 else (power[0] if k == 0 else 0.0)
-            up *= z
-            sign = -sign
-        if value < target:
-            low = z
-        else:
-            high = z
-        proposal = z + (target - value) / slope
-        if not (low <= proposal <= high):
-            proposal = 0.5 * (low + high)
-        moved = abs(proposal - z)
-        z = proposal
-        if moved < 1e-6:
-            break
-    # The same with the density itself instead of its polynomial.
     bottom, top = left, left + width
-    v = left + 0.5 * (z + 1.0) * width
+    v = left + share * width
     for _ in range(DENSITY_STEPS):
         extent = v - left
         mass = 0.0

@@ -1,15 +1,13 @@
 """Many draws of ω from the tilts of one φ: one table serves every tilt.
 
 All tilts share the one unknown function π_φ; the tilt by r is exp(−rω) π_φ(ω)/φ(r), with a known
-normaliser. So a table of one variable suffices, h(v) = log π_φ(e^v) + v, instead of a table of
-quantiles over (r, u). h is interpolated in Chebyshev nodes on panels that are halved
+normaliser. So h(v) = log π_φ(e^v) + v is interpolated in Chebyshev nodes on panels that are halved
 until the interpolant is as good as the inversion. The density at each node is inverted at its
 saddlepoint (`density`), so the error is relative for every tilt.
 
-A draw finds its quantile from the integrals of exp(h(v) − r e^v)/φ(r) over small cells, and every
-draw checks the table: the integrals must add up to one less the atom. Where they do not, within
-1e-7, or where the tilt is too narrow for the cells, the draw is by inversion (`quantiles`), with
-the same uniform.
+A draw finds its quantile from the integrals of exp(h(v) − r e^v)/φ(r) over small cells, which must
+add up to one less the atom, within 1e-7. Where they do not, or where the tilt is too narrow for the
+cells, the draw is by inversion (`quantiles`), with the same uniform.
 """
 
 from __future__ import annotations
@@ -45,19 +43,11 @@ MARGIN = 10.0  # by which the range of r is widened when a table has to be exten
 
 
 class Cells(NamedTuple):
-    """The cells of the table, from left to right, and their panels.
+    """The cells of the table, from left to right, and their panels, in v = log ω.
 
-    Attributes
-    ----------
-    lefts, widths : ndarray, shape (cells,)
-        Left ends and widths in v = log ω.
-    log_values, omegas : ndarray, shape (cells, GAUSS)
-        h and ω in the Gauss nodes of each cell.
-    panel : ndarray of int, shape (cells,)
-    coefficients : ndarray, shape (panels, DEGREE + 1)
-        Chebyshev coefficients of h.
-    centres, halves : ndarray, shape (panels,)
-        Centres and half-widths in v.
+    ``log_values`` and ``omegas`` are h and ω in the Gauss nodes of each cell, (cells, GAUSS),
+    ``panel`` is the panel of each, and ``coefficients`` are those of Chebyshev, (panels, DEGREE +
+    1).
     """
 
     lefts: Array
@@ -73,20 +63,9 @@ class Cells(NamedTuple):
 class TiltedSampler:
     """Draws from the tilts of one φ, by a table that is built and extended when needed.
 
-    Parameters
-    ----------
-    log_phi : callable or TiltedDistribution
-        log φ on complex128 arrays of any shape, at fixed hyperparameters. For other hyperparameters
-        make another sampler: its first use costs two to five milliseconds. A hyperparameter that
-        only scales r needs none: if φ(r) = φ₀(κr), draw ω₀ from φ₀ at κr; then ω = κω₀.
-
-    Attributes
-    ----------
-    distribution : TiltedDistribution
-    covered : tuple of float
-        Range of r of the table; (∞, 0) before there is one.
-    fallbacks : int
-        Number of draws by inversion, because the tilt was narrow or the table failed.
+    Its first use costs two to five milliseconds. ``covered`` is the range of r of the table, (∞, 0)
+    before there is one, and ``fallbacks`` the number of draws by inversion, because the tilt was
+    narrow or the table failed.
     """
 
     def __init__(self, log_phi: LogPhi | TiltedDistribution) -> None:

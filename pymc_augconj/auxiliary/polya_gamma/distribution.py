@@ -1,15 +1,23 @@
-"""The Pólya–Gamma distribution PG(h, c): draws, moments, Laplace transform and density.
+"""The Pólya–Gamma distribution PG(h, c): draws, mean and density.
 
 PG(h, c) is the distribution of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1),
-and
-
-    E exp(−tω) = ( cosh(c/2) / cosh √(c²/4 + t/2) )ʰ.
-
-By it, e^{af} / (1 + e^f)^b = 2^{−b} e^{(a − b/2)f} E exp(−f²ω/2) with ω ~ PG(b, 0), and
-ω | f ~ PG(b, f): the logistic family given ω is Gaussian in f.
+and E exp(−tω) = ( cosh(c/2) / cosh √(c²/4 + t/2) )ʰ. By it, e^{af} / (1 + e^f)^b = 2^{−b} e^{(a −
+b/2)f} E exp(−f²ω/2) with ω ~ PG(b, 0), and ω | f ~ PG(b, f): the logistic family given ω is
+Gaussian in f. PG(0, c) is an atom at ω = 0: an observation with h = 0 has no factor, and its site
+is (0, 0).
 
 Throughout, x = 4ω, z = |c|/2, and u is the argument of cosh √u: c²/4 + t/2 in the transform. For
 negative u, cosh √u = cos √−u.
+
+PG(1, c), the auxiliary variable of a Bernoulli, is drawn in NumPy without compilation, by the
+thinned inverse Gaussian of :mod:`.kernels` at h = 1. Its acceptance probability has two rapidly
+convergent series, one on each side of `SWITCH` (Jacobi's theta function, Devroye 2009):
+
+    R(x) = Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−2n(n + 1)/x)
+         = (πx/2)^{3/2} exp(1/(2x) − π²x/8) Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−π² n(n + 1) x/2).
+
+The Numba kernel takes a fifth of the time (45 against 310 µs for 300 draws), but a second or two to
+compile on a first run.
 
 References
 ----------
@@ -18,21 +26,6 @@ variables, JASA 108. Biane, Pitman & Yor (2001), Probability laws related to the
 Riemann zeta functions, and Brownian excursions, Bull. AMS 38. Devroye (2009), On exact simulation
 algorithms for some distributions related to Jacobi theta functions, Statistics & Probability
 Letters 79.
-
-Notes
------
-PG(0, c) is an atom at ω = 0: an observation with h = 0 has no factor, and its site is (0, 0).
-
-PG(1, c), the auxiliary variable of a Bernoulli, is drawn in NumPy without compilation, by the
-thinned inverse Gaussian of :mod:`.kernels` at h = 1. Its acceptance probability has two rapidly
-convergent series, one on each side of `SWITCH` (Jacobi's theta function at an argument and at its
-reciprocal, Devroye 2009):
-
-    R(x) = Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−2n(n + 1)/x)
-         = (πx/2)^{3/2} exp(1/(2x) − π²x/8) Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−π² n(n + 1) x/2).
-
-The Numba kernel takes a fifth of the time (45 against 310 µs for 300 draws), but a second or two to
-compile on a first run: as much as thousands of sweeps save, unless each has many draws.
 """
 
 from __future__ import annotations
@@ -53,35 +46,17 @@ CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v�
 def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> Array:
     """Draw independent ω ~ PG(h, c), exactly, at a cost that stays flat in h.
 
-    For every real h up to 1e8, small, fractional or large, the distribution is exact to the
-    rounding of float64 (of h log cosh, where h is large); above, it is within 1/h of it in total
-    variation. Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a
-    corrected saddlepoint rejection: see :mod:`.kernels` for both derivations. The first use
-    of each compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1
-    for fewer than a thousand tilts none: see :mod:`.distribution`.
+    For every real h up to 1e8 the distribution is exact to the rounding of float64 (of h log cosh,
+    where h is large); above, it is within 1/h of it in total variation. Where h log(1 + exp(−|c|))
+    ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a corrected saddlepoint rejection: see
+    :mod:`.kernels`. The first use of each compiles it (Numba, cached on disk); h ≤ 2 needs only the
+    first, and a single h = 1 for fewer than a thousand tilts none.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    h : array_like, real, ≥ 0
-        Shape; PG(0, c) is the point mass at zero.
-    c : array_like, real
-        Tilt; the distribution is even in c.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``h`` and ``c``.
-
-    Raises
-    ------
-    ValueError
-        If an entry of ``h`` is negative, NaN or infinite, or one of ``c`` NaN or infinite.
+    Raises ValueError unless h ≥ 0 (PG(0, c) is the point mass at zero) and c are finite.
 
     References
     ----------
-    The distributions: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle,
-    Polson & Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
+    Windle, Polson & Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
     """
     h, c = _checked(h, c)
     shape = np.broadcast_shapes(h.shape, c.shape)
@@ -109,10 +84,7 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
 
 
 def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
-    """E ω = h tanh(c/2) / (2c); h/4 at c = 0.
-
-    Parameters and errors are those of `random_polya_gamma`.
-    """
+    """E ω = h tanh(c/2) / (2c); h/4 at c = 0."""
     h, c = _checked(h, c)
     z = 0.5 * np.abs(c)
     # tanh z/z is accurate at every z > 0.
@@ -121,13 +93,12 @@ def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
 
 
 def logpdf_polya_gamma(x: ArrayLike, h: ArrayLike, c: ArrayLike) -> Array:
-    """Log density of PG(h, c), at any real h > 0, and in both tails.
+    """Log density of PG(h, c), at any real h > 0, and in both tails; −∞ for x ≤ 0.
 
     The alternating series for the density loses all digits in the right tail; here the transform is
     inverted instead, along a parabola through the saddlepoint, where the midpoint rule with 48
-    nodes has a relative error below 1e-11 at h ≥ 0.3 (1e-9 at h = 0.01), plus the rounding
-    of the exponent. It is −∞ for x ≤ 0. Parameters and errors are those of `random_polya_gamma`;
-    h = 0 raises, too, as it has no density.
+    nodes has a relative error below 1e-11 at h ≥ 0.3 (1e-9 at h = 0.01), plus the rounding of the
+    exponent. h = 0 has no density, and is refused.
     """
     h, c = _checked(h, c)
     refuse("h", h, h > 0.0, "a shape > 0")
@@ -211,13 +182,7 @@ def _solve_saddle(xi: Array) -> Array:
 
 
 def log_polya_gamma(omega: np.ndarray, h: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Return log PG(ω | h, c), with respect to Lebesgue measure plus the atom at ω = 0.
-
-    Parameters
-    ----------
-    omega, h, c : array_like
-        Broadcast against each other; h ≥ 0.
-    """
+    """Return log PG(ω | h, c), h ≥ 0, with respect to Lebesgue measure plus the atom at ω = 0."""
     omega, h, c = np.broadcast_arrays(omega, h, c)
     atom = h == 0
     density = logpdf_polya_gamma(omega, np.where(atom, 1.0, h), c)
@@ -234,17 +199,7 @@ FEW, CANDIDATES = 64, 8
 
 
 def random_unit_polya_gamma(rng: np.random.Generator, c: Array) -> Array:
-    """Draw ω ~ PG(1, c) for a vector of finite c, exactly.
-
-    Parameters
-    ----------
-    rng : Generator
-    c : ndarray, shape (N,)
-
-    Returns
-    -------
-    ndarray, shape (N,)
-    """
+    """Draw ω ~ PG(1, c) for a vector of finite c, exactly."""
     z = 0.5 * np.abs(c)
     out = np.empty(z.size)
     left = np.arange(z.size)

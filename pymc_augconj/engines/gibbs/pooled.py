@@ -15,8 +15,8 @@ import numpy as np
 from pymc_augconj.latents.components import RowsOf
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
 from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index

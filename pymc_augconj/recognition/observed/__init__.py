@@ -1,25 +1,22 @@
 """Observed variables and their likelihoods.
 
-======================  ==========================================================
-``affine_parts``        the affine predictors through which graphs depend on the latents
-``censoring``           PyMC's ``Censored``
-``data``                refusing data that no engine could use
-``errors``              messages where there is no augmentation
-``generic``             any distribution, through PyMC's own log density
-``indices``             axes and indices next to the predictor
-``link_probe``          finding a link numerically
-``links``               peeling links and powers off a parameter
-``match``               matching observed variables to likelihoods
-``mixtures``            mixtures whose components have augmentations
-``observed_graph``      what is matched, as flat graphs
-``patterns``            matching the patterns of likelihoods
-``potentials``          reading ``pm.Potential`` as a density
-``priors``              priors that are no normal distribution, as observations without data
-``row_parameters``      parameters of a density: one number, or one per observation
-``row_reader``          graphs of N observations as functions of rows
-``rows``                densities of single observations, for any number of rows
-``separate``            whether each entry depends on one entry of the predictor
-``super_gaussian``      super-Gaussian likelihoods, stated by log φ or |y − f|
-``vector_outcomes``     vectors of dependent observations, as single entries
-======================  ==========================================================
+===================  =====================================================================
+``affine_parts``     the affine predictors through which graphs depend on the latents
+``axes``             axes of the predictor in graphs, and indices beside it
+``data``             refusing data that no engine could use
+``errors``           messages where there is no augmentation
+``generic``          any distribution, through PyMC's own log density
+``link_probe``       finding a link numerically
+``links``            peeling links and powers off a parameter
+``match``            matching observed variables to likelihoods
+``mixtures``         mixtures whose components have augmentations
+``observed_graph``   observed variables and potentials as flat graphs
+``patterns``         matching the patterns of likelihoods
+``potentials``       reading ``pm.Potential`` as a density
+``priors``           priors that are no normal distribution, as observations without data
+``row_reader``       graphs of N observations as functions of rows, and their parameters
+``rows``             densities of single observations, for any number of rows
+``super_gaussian``   super-Gaussian likelihoods, stated by log φ or |y − f|
+``vector_outcomes``  vectors of dependent observations, as single entries
+===================  =====================================================================
 """

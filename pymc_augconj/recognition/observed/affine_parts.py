@@ -2,7 +2,7 @@
 
 Several are the largest parts of the graphs that are affine in the latents and have one entry for
 each observation, or besides an axis of classes, of which each column is a predictor. Parts that
-differ by a term without latents, or are functions of one affine variable, are of one predictor.
+differ by a term without latents, or are functions of one affine variable, share a predictor.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from pymc_augconj.recognition.graph.dependence import distribution_parameters, s
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.signs import has_fixed_sign
 
+from .axes import axes_of, is_separate
 from .link_probe import without_number
-from .separate import axes_of, is_separate
 
 __all__ = [
     "AffinePart",
@@ -53,18 +53,10 @@ Offsets = dict[Variable, Variable | None]
 
 @dataclass(frozen=True, eq=False)
 class AffinePart:
-    """Affine variables that are functions of the same predictors.
+    """Affine variables of the same axes that are functions of the same predictors.
 
-    Attributes
-    ----------
-    offsets : Offsets
-        The variables; all have the same axes.
-    class_axis : int, optional
-        The axis of classes; None where the variables have one entry for each observation.
-    columns : tuple of Variable
-        The first variable's columns, one for each class, or itself.
-    moving : tuple of bool
-        Which columns depend on the latents. Each of these is a predictor.
+    The first is made of ``columns``: one for each class along ``class_axis``, or itself where that
+    is None. Each column that is ``moving`` depends on the latents and is a predictor.
     """
 
     offsets: Offsets
@@ -100,16 +92,9 @@ def find_predictors(
 ) -> list[AffinePart] | str:
     """Return the parts through which ``graphs`` depend on the latents, or why there are none.
 
-    Parameters
-    ----------
-    graphs : sequence of Variable
-        The parameters of a distribution, which may be random variables, or a log density.
-    latents : sequence of Variable
-        The innovations.
-    shape : tuple of int
-        Shape of the observations.
-    several : bool
-        Whether there may be several predictors, rather than one with an entry for each observation.
+    ``graphs`` are the parameters of a distribution or a log density of observations of ``shape``.
+    With ``several`` there may be several predictors, rather than one with an entry for each
+    observation.
     """
     found: dict[Variable, int | None] = {}
     affine: set[Variable] = set()
@@ -301,17 +286,11 @@ def _class_axis(
     for axis in axes if len(axes) > 1 else ():
         own: list[int | None] = list(range(len(shape)))
         own.insert(axis, None)
-        if any(_keeps_rows(graph, var, tuple(own), shape) for graph in graphs):
-            return axis
+        for graph in graphs:
+            found = axes_of(graph, {var: tuple(own)})
+            if found is not None and found[: len(shape)] == tuple(range(len(shape))):
+                return axis
     return axes[0]
-
-
-def _keeps_rows(
-    graph: Variable, var: Variable, axes: tuple[int | None, ...], shape: tuple[int, ...]
-) -> bool:
-    rows = tuple(range(len(shape)))
-    found = axes_of(graph, {var: axes})
-    return found is not None and found[: len(rows)] == rows
 
 
 def _of_classes(found: dict[TensorVariable, int], latents: Sequence[Variable]) -> list[AffinePart]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from pymc.distributions.censored import CensoredRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
@@ -15,20 +16,13 @@ from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
-from .censoring import bounds_of
 from .observed_graph import ObservedGraph
 
 __all__ = ["Inputs", "Observations"]
 
 
 class Inputs:
-    """The arrays that a model's covariances and predictors are computed from.
-
-    Attributes
-    ----------
-    shared : tuple of SharedVariable
-        Those that ``pm.set_data`` can change.
-    """
+    """The arrays that a model's covariances and predictors are computed from."""
 
     def __init__(
         self, latents: Sequence[GaussianVariable], matched: Sequence[ObservedGraph]
@@ -43,7 +37,8 @@ class Inputs:
         for observed in matched:
             if observed.density is None:
                 what = f"an input of the distribution of {observed.variable.name!r}"
-                inputs, bounds = observed.variable.owner.inputs, bounds_of(observed.variable)
+                inputs, op = observed.variable.owner.inputs, observed.variable.owner.op
+                bounds = inputs[1:3] if isinstance(op, CensoredRV) else []
             else:
                 what = f"an input of the {observed.label}"
                 # Any of them may be a bound.
@@ -56,12 +51,7 @@ class Inputs:
         self._shapes = [_value(variable).shape for variable in self.shared]
 
     def check(self) -> None:
-        """Refuse shapes other than at first, and values that are not finite.
-
-        Raises
-        ------
-        DataError
-        """
+        """Raise DataError where shapes are others than at first, or values are not finite."""
         for variable, expected in zip(self.shared, self._shapes, strict=True):
             found = _value(variable).shape
             if found != expected:
@@ -105,23 +95,8 @@ def _refuse_not_finite(value: np.ndarray, what: str) -> None:
 class Observations:
     """The observations of one site, as a function of the point that does not depend on it.
 
-    They are evaluated and checked when shared data have changed. All consumers share one array,
-    which none of them may change.
-
-    Parameters
-    ----------
-    label : str
-        What messages call the observed variable.
-    size : int
-    likelihood : Density
-    values : PointFunction
-        The observations; it reads shared data and no entry of the point.
-    params : NamedValues
-        The likelihood's parameters, as a function of the point.
-    point : mapping
-        The point at which they are evaluated to check what the data must satisfy.
-    inputs : Inputs
-        Checked together with the observations.
+    They are evaluated when shared data have changed, and checked with ``inputs`` and with the
+    parameters at ``point``. All consumers share one array, which none of them may change.
     """
 
     names: tuple[str, ...] = ()

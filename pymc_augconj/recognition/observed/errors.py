@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -20,7 +20,6 @@ from pymc_augconj.recognition.graph.affine import (
 from pymc_augconj.recognition.graph.dependence import distribution_name, name_of_op
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
-from .censoring import censored_base
 from .link_probe import bound_of
 from .links import describe_link
 
@@ -81,11 +80,11 @@ def unknown_distribution(rv: Variable) -> str:
     """Return the message for a distribution without an augmentation."""
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
     patterns = [pattern for cls in augmented for pattern in cls.patterns]
-    if (base := censored_base(rv)) is not None:
+    if isinstance(rv.owner.op, CensoredRV):
         return (
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
-            f"here of {distribution_name(base)}, whether or not there is one without the "
-            "censoring. Sample this model with pm.sample's NUTS instead"
+            f"here of {distribution_name(rv.owner.inputs[0])}, whether or not there is one without "
+            "the censoring. Sample this model with pm.sample's NUTS instead"
         )
     if isinstance(rv.owner.op, PartialObservedRV):
         return (
@@ -121,7 +120,7 @@ def unknown_distribution(rv: Variable) -> str:
 
 def unknown_link(
     rv: Variable,
-    candidates: Sequence[tuple[Any, Pattern]],
+    candidates: Sequence[tuple[object, Pattern]],
     params: Sequence[Variable],
     inputs: Sequence[Variable],
 ) -> str:

@@ -1,9 +1,9 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
-Its parameters must depend on the latents through one affine predictor η with one entry per
-observation, or through several of them, see :mod:`.affine_parts`; observations of several
-axes are taken in C order. Then log p(y | η) is PyMC's density with symbols for y and η, and with
-its hyperparameters as ``params``, see :mod:`.row_parameters`. A vector of counts is part of these.
+Its parameters must depend on the latents through affine predictors, see :mod:`.affine_parts`;
+observations of several axes are taken in C order. Then log p(y | η) is PyMC's density with symbols
+for y and η, and with its hyperparameters as ``params``, see :mod:`.row_reader`. A vector of counts
+is part of these.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import DirichletMultinomialRV
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
 
@@ -37,12 +39,10 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
 from .affine_parts import AffinePart, between, find_predictors
-from .censoring import censored_base, read_censoring
-from .indices import with_indices_inside
+from .axes import with_indices_inside
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten
-from .row_parameters import RowParameters
-from .row_reader import RowReader
+from .row_reader import RowParameters, RowReader
 
 # Distributions of vectors of counts.
 _COUNTS = (MultinomialRV, DirichletMultinomialRV)
@@ -57,14 +57,7 @@ def read_generic(
 ) -> ObservedGraph | str:
     """Return the density of an observed variable given its predictors, or what was found.
 
-    Parameters
-    ----------
-    model : ModelIndex
-    rv : Variable
-        The observed variable.
-    latents : sequence of GaussianVariable
-    several : bool
-        Whether there may be several predictors, and observations may be vectors of counts.
+    With ``several`` there may be several predictors, and observations may be vectors of counts.
     """
     shape = static_shape(rv)
     inputs = [latent.input for latent in latents]
@@ -123,12 +116,10 @@ def _read(
     moving = [var for part in parts for var in part.offsets]
     held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in moving}
     (apart,) = substitute([within], held)
-    censoring = read_censoring(apart)
     parameters = RowParameters(shape, model)
-    if censoring is not None:
-        apart = censoring.rv
-        for name, (bound, graph) in censoring.bounds.items():
-            parameters.add(name, bound, graph)
+    censored = isinstance(rv.owner.op, CensoredRV)
+    if censored:
+        apart = _with_symbols_for_bounds(apart, parameters)
     within_held = [
         replace(part, offsets={held[var]: offset for var, offset in part.offsets.items()})
         for part in parts
@@ -148,10 +139,8 @@ def _read(
     log_density = reader.read(with_exact_complements(density))
     if log_density is None:
         return None
-    censored = censored_base(within)
-    base = within if censoring is None or censored is None else censored
-    name = distribution_name(rv if censored is None else censored_base(rv))
-    name = name if censoring is None else f"Censored {name}"
+    base = within.owner.inputs[0] if censored else within
+    name = f"Censored {distribution_name(base)}" if censored else distribution_name(rv)
     predictors = [eta for part in parts for eta in part.predictors]
     several, n_classes = len(predictors) > 1, None
     if several and isinstance(base.owner.op, CategoricalRV):
@@ -164,18 +153,33 @@ def _read(
         discrete=not base.dtype.startswith("float"),
         n_predictors=len(predictors),
         n_classes=n_classes,
-        censored=censoring is not None,
+        censored=censored,
     )
     return ObservedGraph(
         variable=rv,
         value=model.rvs_to_values[rv],
         likelihood=likelihood,
         predictors=simplify([flatten(eta, shape, rv) for eta in predictors]),
-        params=parameters.graphs(),
+        params=parameters.graphs,
         shape=shape,
         y=y,
         names=_names(rv, base, parts, inputs) if several else (),
     )
+
+
+def _with_symbols_for_bounds(rv: Variable, parameters: RowParameters) -> Variable:
+    """Return a censored variable of float type, whose bounds are added to ``parameters``."""
+    base, *bounds = rv.owner.inputs[:3]
+    arguments: list[Variable | None] = []
+    for name, bound, none in zip(("lower", "upper"), bounds, (-np.inf, np.inf), strict=True):
+        if isinstance(bound, Constant) and np.all(bound.data == none):
+            arguments.append(None)
+            continue
+        graph = pt.shape_padleft(bound.astype("float64"), rv.ndim - bound.ndim)
+        symbol = pt.tensor(name, dtype="float64", shape=static_shape(graph))
+        parameters.add(name, symbol, graph)
+        arguments.append(symbol)
+    return CensoredRV.rv_op(base, *arguments)
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:

@@ -1,9 +1,9 @@
 """Finding a link numerically, where its spelling is none of the known ones.
 
-The parameter must be an elementwise function h of one variable z that is affine in the latents.
-h is evaluated at a few numbers; if the link of h(z) is affine in z, as far out as floating point
-goes, the predictor is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is
-found to be a probit link so.
+The parameter must be an elementwise function h of one variable z that is affine in the latents. If
+the link of h(z) is affine in z at a few numbers, as far out as floating point goes, the predictor
+is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is found to be a probit
+link.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class _Link:
-    """A link and its inverse, and how far out, in units of η, the inverse must be the inverse.
+    """A link, its inverse, and how far out, in units of η, the inverse must be the inverse.
 
-    As far as probabilities of numbers below zero are numbers. A probability that is bounded, at
-    1e-7 say, is a logit where it is not, and another likelihood. ``exact`` is where the slope in
-    z is read off, if the probability has digits there.
+    A probability that is bounded, at 1e-7 say, is a logit where it is not, and another likelihood.
+    ``exact`` is where the slope in z is read off, if the probability has digits there.
     """
 
     link: Callable[[np.ndarray], np.ndarray]
@@ -66,14 +65,7 @@ _LINKS = {
 def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Variable | None:
     """Return η such that ``graph`` is link⁻¹(η), or None where that cannot be told.
 
-    Parameters
-    ----------
-    graph : Variable
-        A distribution parameter.
-    link : {"logit", "probit"}
-        Any other gives None.
-    latents : sequence of Variable
-        The innovations.
+    Other links than "logit" and "probit" give None.
     """
     if link not in _LINKS or not isinstance(graph.owner and graph.owner.op, Elemwise):
         return None
@@ -187,7 +179,7 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
 
 
 def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
-    """Strip the elementwise ops with plain numbers off: z from −z, 2 z, z / √2, 1 + z.
+    """Strip elementwise operations with plain numbers: z from −z, 2 z, z / √2, 1 + z.
 
     The logarithm of a multiple of exp(z) stays where the factors differ, for the multiple is not
     affine.

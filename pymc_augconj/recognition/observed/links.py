@@ -117,7 +117,8 @@ def _square(graph: Variable) -> Variable | None:
     return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
 
 
-_MATCHES = {"logit": _logit, "probit": as_probit}
+_PLAIN = {"logit": _logit, "probit": as_probit}
+_SCALED = {"scaled_logit": _logit, "scaled_square": _square, "scaled_log": _exponential}
 
 
 def _scaled(
@@ -161,40 +162,22 @@ def _moved(graph: Variable, part: Variable) -> Variable:
 def peel(
     graph: Variable, link: str, latents: Sequence[Variable], *, by_probe: bool = False
 ) -> tuple[Variable, Variable | None] | None:
-    """Return (η, scale) such that ``graph`` is scale · link⁻¹(η), or None if it is not.
+    """Return (η, scale) such that a simplified ``graph`` is scale · link⁻¹(η), or None.
 
-    Parameters
-    ----------
-    graph : Variable
-        A distribution parameter, simplified.
-    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log", "scaled_log"}
-    latents : sequence of Variable
-        The inputs that make a factor part of the predictor.
-    by_probe : bool
-        Whether to look at numbers rather than at the spelling; for ``"logit"`` and ``"probit"``.
-
-    Returns
-    -------
-    tuple of (Variable, Variable or None), or None
-        The second entry is None but for the scaled links.
+    The scale is None but for the scaled links. ``by_probe`` looks at numbers rather than at the
+    spelling, for "logit" and "probit".
     """
     if by_probe:
         eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
         return None if eta is None else (eta, None)
     if link == "identity":
         return graph, None
-    if link == "scaled_logit":
-        return _scaled(graph, latents, _logit)
-    if link == "scaled_square":
-        return _scaled(graph, latents, _square)
-    if link == "scaled_log":
-        return _scaled(graph, latents, _exponential)
+    if link in _SCALED:
+        return _scaled(graph, latents, _SCALED[link])
     if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)
-    if link not in _MATCHES:
-        raise ValueError(f"expected a known link, got {link!r}")
-    eta = _through_structure(graph, latents, _MATCHES[link])
+    eta = _through_structure(graph, latents, _PLAIN[link])
     return None if eta is None else (eta, None)
 
 

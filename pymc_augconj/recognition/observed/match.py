@@ -55,14 +55,7 @@ class Scope(IntEnum):
 
 
 class Matcher:
-    """Matches the observed variables of a model to registered likelihoods.
-
-    What was found for a set of latents is found no second time, whatever the scope.
-
-    Attributes
-    ----------
-    model : ModelIndex
-    """
+    """Matches the observed variables of a model to likelihoods, once for each set of latents."""
 
     def __init__(self, model: ModelIndex) -> None:
         self.model = model
@@ -75,15 +68,7 @@ class Matcher:
     def match(
         self, rv: Variable, latents: Sequence[GaussianVariable], scope: Scope
     ) -> ObservedGraph:
-        """Match one observed variable.
-
-        Parameters
-        ----------
-        rv : Variable
-            The observed variable.
-        latents : sequence of GaussianVariable
-        scope : Scope
-            The first that there is one in is taken.
+        """Match one observed variable to a likelihood of the first scope that has one.
 
         Raises
         ------
@@ -129,7 +114,7 @@ class Matcher:
 
 
 class _Reading:
-    """One observed variable in the innovations of some latents, and what it matches."""
+    """One observed variable in the innovations of some latents, with the likelihoods it matches."""
 
     def __init__(
         self, model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable]

@@ -6,7 +6,6 @@ Observed, or the prior of a coefficient x: then of observations zero given x −
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -14,7 +13,7 @@ from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.likelihoods.mixture import MixtureComponent, MixtureLikelihood
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import (
@@ -29,7 +28,7 @@ from .affine_parts import column_of
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import candidates_of, peeled_input
 
-__all__ = ["read_mixture"]
+__all__ = ["read_component", "read_mixture"]
 
 # Distributions that are symmetric about their location, which is the predictor.
 _SYMMETRIC = frozenset({"NormalRV", "StudentTRV", "LaplaceRV", "CauchyRV", "LogisticRV"})
@@ -56,7 +55,9 @@ def read_mixture(
     predictors: list[TensorVariable] = []
     components = []
     for k, (component, own) in enumerate(_split(given, static_shape(weights)[-1])):
-        found = _component(component, own, inputs, prior_of is not None)
+        if prior_of is not None and type(component.owner.op).__name__ not in _SYMMETRIC:
+            return None
+        found = read_component(component, own, inputs)
         if found is None:
             return None
         likelihood, eta, named = found
@@ -75,7 +76,7 @@ def read_mixture(
             params[f"eta_{k}"] = eta
         names = {name: f"{name}_{k}" for name in named}
         params |= {names[name]: graph for name, graph in named.items()}
-        components.append(MixtureComponent(lift(likelihood), k, which, names))
+        components.append(MixtureComponent(likelihood, k, which, names))
     if not predictors:
         return None
     size = int(np.prod(shape))
@@ -106,15 +107,14 @@ def _split(given: Sequence[Variable], count: int) -> Iterator[tuple[Variable, li
         yield stacked, columns
 
 
-def _component(
-    rv: Variable, params: Sequence[Variable], latents: Sequence[Variable], symmetric: bool
-) -> tuple[Any, TensorVariable, dict[str, TensorVariable]] | None:
-    """Return the likelihood of a component, its predictor and its parameters."""
-    if symmetric and type(rv.owner.op).__name__ not in _SYMMETRIC:
-        return None
+def read_component(
+    rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
+) -> tuple[Likelihood, TensorVariable, dict[str, TensorVariable]] | None:
+    """Return a likelihood of one predictor with an augmentation, its predictor and parameters."""
     params = simplify(params)
     for likelihood, pattern in candidates_of(rv, len(params), augmented=True):
-        if pattern.several:
+        made = None if pattern.several else likelihood()
+        if not isinstance(made, Likelihood):
             continue
         (own,) = pattern.predictors
         named = dict(zip(pattern.inputs, params, strict=True))
@@ -128,5 +128,5 @@ def _component(
         found = {dict(pattern.rename).get(name, name): other for name, other in named.items()}
         if own.scale is not None:
             found[own.scale] = scale
-        return likelihood(), -eta if own.negate else eta, found
+        return made, -eta if own.negate else eta, found
     return None

@@ -21,16 +21,12 @@ __all__ = ["ObservedGraph", "flatten", "flatten_parameter"]
 
 @dataclass(eq=False)
 class ObservedGraph:
-    """One observed variable or potential, matched.
+    """One observed variable or potential, matched to a likelihood.
 
     Attributes
     ----------
-    variable : Variable
-        The observed random variable, or the potential.
     value : Variable
-        Its observations. A potential has none: its value says which of its terms an entry of its
-        density belongs to.
-    likelihood : Density
+        Its observations; of a potential, which of its terms an entry of its density belongs to.
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
@@ -41,11 +37,11 @@ class ObservedGraph:
         Graph of a potential's log density, elementwise, in the innovations; that of an observed
         variable is derived from its distribution.
     refusal : AugmentationError, optional
-        What an engine that needs an augmentation raises; None where there is one.
+        Raised by an engine that needs an augmentation; None where there is one.
     y : Variable, optional
-        Graph of what engines take for the observations, where that is not ``value``.
+        Graph of the observations as engines see them, where that is not ``value``.
     names : tuple of str
-        What reports call the predictors, where there are several.
+        Names of the predictors in reports, where there are several.
     is_prior : bool
         As in :class:`~pymc_augconj.model.Site`.
     """

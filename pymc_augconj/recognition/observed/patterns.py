@@ -6,9 +6,8 @@ of classes and is the softmax of as many predictors, or these themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -18,7 +17,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError
-from pymc_augconj.likelihoods.base import Pattern, PredictorInput
+from pymc_augconj.likelihoods.base import Density, Pattern, PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
@@ -34,7 +33,7 @@ from .observed_graph import ObservedGraph, flatten, flatten_parameter
 __all__ = ["Candidate", "candidates_of", "match_patterns", "peeled_input"]
 
 # A likelihood's class, and one of its patterns.
-Candidate = tuple[Any, Pattern]
+Candidate = tuple[Callable[..., Density], Pattern]
 
 
 def candidates_of(rv: Variable, n_params: int, *, augmented: bool) -> list[Candidate]:
@@ -58,20 +57,8 @@ def match_patterns(
 ) -> ObservedGraph | str | None:
     """Return the first match, else the name of a parameter that depends on latents in its way.
 
-    Parameters
-    ----------
-    model : ModelIndex
-    rv : Variable
-        The observed variable.
-    params : sequence of Variable
-        The parameters of its distribution, in the innovations.
-    latents : sequence of GaussianVariable
-    candidates : sequence of Candidate
-
-    Raises
-    ------
-    NotAffineError
-        If the one predictor of a pattern is not affine in the latents.
+    ``params`` are those of the distribution, in the innovations. Raises NotAffineError if the one
+    predictor of a pattern is not affine in the latents.
     """
     inputs = [latent.input for latent in latents]
     misplaced: list[str] = []
@@ -95,7 +82,7 @@ def match_patterns(
 def _read(
     model: ModelIndex,
     rv: Variable,
-    likelihood: Any,
+    likelihood: Callable[..., Density],
     pattern: Pattern,
     graphs: dict[str, Variable],
     named: dict[str, Variable],

@@ -26,7 +26,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
-from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
+from pymc_augconj.likelihoods.generic import PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
@@ -34,13 +34,11 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .affine_parts import find_predictors
+from .axes import graphs_with_indices_inside, is_separate
 from .errors import DENSITY_ENGINES
-from .indices import graphs_with_indices_inside
 from .observed_graph import ObservedGraph
-from .row_parameters import RowParameters
-from .row_reader import RowReader
+from .row_reader import RowParameters, RowReader
 from .rows import RowFunction
-from .separate import is_separate
 
 __all__ = ["match_potential", "read_density", "read_potential"]
 
@@ -48,7 +46,7 @@ __all__ = ["match_potential", "read_density", "read_potential"]
 def match_potential(
     model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
-    """As :func:`read_potential`; raises NotAffineError where that returns a sentence."""
+    """Read a potential; raise NotAffineError where :func:`read_potential` returns a sentence."""
     found = read_potential(model, potential, latents)
     if isinstance(found, str):
         raise NotAffineError(
@@ -60,19 +58,10 @@ def match_potential(
 def read_potential(
     model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | str | None:
-    """Read a potential as a density.
+    """Read a potential as a density; None if it does not depend on the latents.
 
-    Parameters
-    ----------
-    model : ModelIndex
-    potential : Variable
-    latents : sequence of GaussianVariable
-
-    Returns
-    -------
-    ObservedGraph, str or None
-        None if it does not depend on the latents; what was expected and found if it is no sum of
-        terms of which each entry depends on one predictor.
+    A sentence says what was expected and found if it is no sum of terms of which each entry depends
+    on one predictor.
     """
     (graph,) = in_innovations(model, [potential], latents)
     if not depends_on(graph, [latent.input for latent in latents]):
@@ -93,20 +82,8 @@ def read_density(
 ) -> ObservedGraph | str:
     """Read a graph of the innovations, of which the entries are added up, as a density.
 
-    Parameters
-    ----------
-    model : ModelIndex
-    variable : Variable
-        Whose density it is.
-    graph : TensorVariable
-    latents : sequence of GaussianVariable
-    refusal : AugmentationError
-        What an engine that needs an augmentation raises.
-
-    Returns
-    -------
-    ObservedGraph or str
-        As :func:`read_potential`.
+    It is that of ``variable``; ``refusal`` is what an engine that needs an augmentation raises.
+    Returns a sentence as :func:`read_potential`.
     """
     inputs = [latent.input for latent in latents]
     summands = _summands(graph.astype("float64"), inputs)
@@ -132,10 +109,11 @@ def _together(
     """Return the terms one after the other."""
     sizes = [reading.size for reading in readings]
     total = sum(sizes)
-    terms, params = [], {}
+    terms: list[PotentialTerm] = []
+    params: dict[str, TensorVariable] = {}
     for i, reading in enumerate(readings):
         names = {name: f"{name}_{i}" if len(readings) > 1 else name for name in reading.params}
-        terms.append(PotentialTerm(reading.log_density, names))
+        terms.append((reading.log_density, names))
         before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
         for name, graph in reading.params.items():
             # Other terms do not use the entries that are added.
@@ -268,4 +246,4 @@ def _read(model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]) 
     size = int(np.prod(shape))
     eta = parts[0].columns[0].astype("float64")
     (eta,) = simplify([pt.broadcast_to(eta, shape).reshape((size,))])
-    return _Reading(pt.specify_shape(term, shape), size, eta, log_density, parameters.graphs())
+    return _Reading(pt.specify_shape(term, shape), size, eta, log_density, parameters.graphs)

@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
+from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.likelihoods.bounded import BoundedNormal
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import (
@@ -26,9 +28,8 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
-from .mixtures import read_mixture
+from .mixtures import read_component, read_mixture
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
-from .patterns import candidates_of
 from .potentials import read_density
 
 __all__ = ["match_prior"]
@@ -49,10 +50,7 @@ def match_prior(
 ) -> ObservedGraph:
     """Match the prior of one of the ``latents`` to a likelihood, or read its log density.
 
-    Raises
-    ------
-    NotAffineError
-        If entries of its density are not functions of one affine predictor each.
+    Raises NotAffineError if entries of its density are not functions of one affine predictor each.
     """
     rv = latent.rv
     x = rv.type()
@@ -66,20 +64,23 @@ def match_prior(
         or _bounded(model, latent, latents)
         or read_mixture(model, rv, latents, latent)
     )
-    refusal = None
-    if found is None or not found.likelihood.can_augment:
-        refusal = UnknownLikelihoodError(
-            f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
-            f"Laplace, AsymmetricLaplace, Cauchy, Logistic), found {distribution_name(rv)}. "
-            + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
-        )
+    refusal = UnknownLikelihoodError(
+        f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
+        f"Laplace, AsymmetricLaplace, Cauchy, Logistic), found {distribution_name(rv)}. "
+        + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
+    )
     if found is None:
-        assert refusal is not None
         read = read_density(model, rv, density, latents, refusal)
         if isinstance(read, str):
             raise NotAffineError(f"prior of {rv.name!r}: {read}")
         found = read
-    return replace(found, variable=rv, density=density.ravel(), refusal=refusal, is_prior=True)
+    return replace(
+        found,
+        variable=rv,
+        density=density.ravel(),
+        refusal=None if found.likelihood.can_augment else refusal,
+        is_prior=True,
+    )
 
 
 def _reflected(
@@ -89,29 +90,14 @@ def _reflected(
     kind = type(rv.owner.op).__name__
     if kind not in _REFLECTED:
         return None
-    params = simplify(in_innovations(model, rv.owner.op.dist_params(rv.owner), latents))
-    for likelihood, pattern in candidates_of(rv, len(params), augmented=True):
-        assert pattern.predictor is not None  # these distributions have one
-        named = dict(zip(pattern.inputs, params, strict=True))
-        location = named.pop(pattern.predictor)
-        if (reflected := _REFLECTED[kind]) is not None:
-            named[reflected] = 1.0 / named[reflected]
-        if depends_on(list(named.values()), inputs) or not is_affine(location, inputs):
-            continue
-        renamed = dict(pattern.rename)
-        (eta,) = simplify([flatten(latent.innovation() - location, latent.shape, rv)])
-        return ObservedGraph(
-            variable=rv,
-            value=pt.constant(np.zeros(latent.total_size)),
-            likelihood=likelihood(),
-            predictors=[eta],
-            params={
-                renamed.get(name, name): flatten_parameter(graph, latent.shape, rv, name)
-                for name, graph in named.items()
-            },
-            shape=(latent.total_size,),
-        )
-    return None
+    params = in_innovations(model, distribution_parameters(rv), latents)
+    found = read_component(rv, params, inputs)
+    if found is None or not is_affine(found[1], inputs):
+        return None
+    likelihood, location, named = found
+    if (reflected := _REFLECTED[kind]) is not None:
+        named[reflected] = 1.0 / named[reflected]
+    return _observed_as_zero(latent, likelihood, latent.innovation() - location, named)
 
 
 def _bounded(
@@ -135,12 +121,22 @@ def _bounded(
     (at_peak,) = in_innovations(model, [at_peak], latents)
     log_c = at_peak + 0.5 * tau * (peak - mu) ** 2
     graphs = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": log_c}
-    (eta,) = simplify([flatten(latent.innovation(), shape, rv)])
+    return _observed_as_zero(latent, BoundedNormal(), latent.innovation(), graphs)
+
+
+def _observed_as_zero(
+    latent: GaussianVariable,
+    likelihood: Density,
+    eta: TensorVariable,
+    params: dict[str, TensorVariable],
+) -> ObservedGraph:
+    rv, shape, size = latent.rv, latent.shape, latent.total_size
+    (eta,) = simplify([flatten(eta, shape, rv)])
     return ObservedGraph(
         variable=rv,
-        value=pt.constant(np.zeros(latent.total_size)),
-        likelihood=BoundedNormal(),
+        value=pt.constant(np.zeros(size)),
+        likelihood=likelihood,
         predictors=[eta],
-        params={name: flatten_parameter(graph, shape, rv, name) for name, graph in graphs.items()},
-        shape=(latent.total_size,),
+        params={name: flatten_parameter(graph, shape, rv, name) for name, graph in params.items()},
+        shape=(size,),
     )

@@ -1,4 +1,8 @@
-"""Reading graphs of N observations as functions of any number of rows."""
+"""Reading graphs of N observations as functions of any number of rows.
+
+Parameters of a density besides y and η are numbers, or one number per observation. A vector that
+all observations share, such as cutpoints, is split into numbers.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +10,207 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pymc.logprob.utils import CheckParameterValue
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from .affine_parts import AffinePart, is_zero
-from .row_parameters import RowParameters
-from .rows import RowFunction, rebuild
+from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
+from pymc_augconj.recognition.graph.dependence import static_shape
 
-__all__ = ["RowReader"]
+from .affine_parts import AffinePart, is_zero
+from .rows import RowFunction, conjuncts, dependents, rebuild
+
+__all__ = ["RowParameters", "RowReader"]
+
+# Largest number of entries of a vector that all observations share.
+_LARGEST_VECTOR = 64
+
+
+class RowParameters:
+    """The parameters of a density besides y and η.
+
+    Attributes
+    ----------
+    graphs : dict
+        The parameters as graphs of the model's variables, by their names.
+    scalars, rows : dict
+        Inputs by name: numbers, and vectors of unknown length.
+    symbols : dict
+        From variables of the model to graphs of these inputs.
+    possible : bool
+        False if a parameter is neither shared by all observations nor has one row for each.
+    """
+
+    def __init__(self, shape: tuple[int, ...], model: Model) -> None:
+        self._shape, self._random = shape, set(model.basic_RVs)
+        self.scalars: dict[str, Variable] = {}
+        self.rows: dict[str, Variable] = {}
+        self.symbols: dict[Variable, Variable] = {}
+        self.possible = True
+        self.graphs: dict[str, TensorVariable] = {}
+
+    def collect(self, graphs: Sequence[Variable], bases: Sequence[Variable]) -> None:
+        """Add the largest parts of ``graphs`` that do not depend on ``bases``."""
+        moving = dependents(graphs, bases)
+        seen: set[Variable] = set()
+        stack = list(graphs)
+        while stack:
+            var = stack.pop()
+            if var in seen or var in bases:
+                continue
+            seen.add(var)
+            if var in moving:
+                stack.extend(_valued(var))
+            elif self._matters(var):
+                self._add(var)
+
+    def hold(self) -> dict[Variable, Variable]:
+        """Return inputs for the collected graphs, which they replace from now on."""
+        held = {
+            var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var))
+            for var in self.symbols
+        }
+        self.symbols |= {held[var]: symbol for var, symbol in self.symbols.items()}
+        return held
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the observations."""
+        return len(self._shape)
+
+    def standing(self, row: Variable) -> Variable:
+        """Return a vector of rows with as many axes as the observations have."""
+        return row.dimshuffle(0, *["x"] * (len(self._shape) - 1))
+
+    def _has_rows(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of this shape differs between observations."""
+        if len(shape) < len(self._shape):
+            return False
+        pairs = list(zip(shape, self._shape, strict=False))
+        fits = all(length in (1, expected) for length, expected in pairs)
+        return fits and any(length == expected > 1 for length, expected in pairs)
+
+    def _matters(self, var: Variable) -> bool:
+        """Return whether the value of ``var`` is not a constant that all rows share."""
+        if not is_tensor(var):
+            return False
+        if isinstance(var, Constant):
+            return self._has_rows(var.data.shape)
+        if isinstance(var.owner and var.owner.op, RNGConsumerOp) and var not in self._random:
+            return False
+        leaves = ancestors([var], blockers=self._random)
+        if any(v in self._random or isinstance(v, SharedVariable) for v in leaves):
+            return True
+        return var.ndim > 0 and self._has_rows(static_shape(var))
+
+    def _add(self, var: Variable) -> None:
+        number = constant_number(var)
+        if number is not None:
+            self.symbols[var] = pt.constant(number.reshape((1,) * var.ndim))
+            return
+        leaves = list(ancestors([var], blockers=self._random))
+        if not all(self._known(leaf) for leaf in leaves):
+            self.possible = False
+            return
+        sources = self._sources(var, leaves)
+        if sources:
+            for source in sources:
+                if source not in self.symbols:
+                    self._add(source)
+            if self.possible:
+                try:
+                    self.symbols[var] = rebuild(var, self.symbols)
+                except Exception:
+                    # Rebuilding an op for any number of rows can fail in any way.
+                    self.possible = False
+            return
+        self.add(self._name(var), var, pt.as_tensor(var))
+
+    def add(self, name: str, var: Variable, graph: TensorVariable) -> None:
+        """Make ``graph`` a parameter; a graph of it replaces ``var``."""
+        graph, shape = graph.astype("float64"), static_shape(graph)
+        if all(length == 1 for length in shape):
+            symbol = self._scalar(name, graph.reshape(())).reshape(shape)
+        elif self._has_rows(shape) and len(shape) == len(self._shape):
+            symbol = self._row(name, graph)
+        elif (
+            self._has_rows(shape)
+            and len(shape) == len(self._shape) + 1
+            and shape[-1] <= _LARGEST_VECTOR
+        ):
+            columns = [self._row(f"{name}_{j}", graph[..., j]) for j in range(shape[-1])]
+            symbol = pt.stack(columns, axis=-1)
+        elif np.prod(shape) == max(shape) <= _LARGEST_VECTOR:
+            flat = graph.reshape((max(shape),))
+            entries = [self._scalar(f"{name}_{j}", flat[j]) for j in range(max(shape))]
+            symbol = pt.stack(entries).reshape(shape)
+        else:
+            self.possible = False
+            return
+        if var.dtype == "bool":
+            symbol = pt.gt(symbol, 0.5)
+        self.symbols[var] = symbol.astype(var.dtype)
+
+    def _known(self, leaf: Variable) -> bool:
+        # Other inputs are copies of a latent, which PyMC makes in some densities.
+        constant = isinstance(leaf, Constant | SharedVariable)
+        return leaf.owner is not None or constant or leaf in self._random
+
+    def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
+        """Return the model's variables from which ``var`` is computed, row by row.
+
+        There are none if it is one itself, or if it differs between rows.
+        """
+        if var in self._random or self._differs(var):
+            return []
+        if any(isinstance(leaf, SharedVariable) for leaf in leaves if is_tensor(leaf)):
+            return []
+        sources = [leaf for leaf in leaves if leaf in self._random]
+        small = all(np.prod(static_shape(source)) <= _LARGEST_VECTOR for source in sources)
+        return sources if small else []
+
+    def _differs(self, var: Variable) -> bool:
+        """Return whether ``var`` has one row per observation, rather than one repeated for all."""
+        ndim = var.ndim
+        while isinstance(var.owner and var.owner.op, Alloc):
+            (var, *_) = var.owner.inputs
+        return var.ndim == ndim > 0 and self._has_rows(static_shape(var))
+
+    def _scalar(self, name: str, graph: TensorVariable) -> Variable:
+        self.graphs[name], self.scalars[name] = graph, pt.scalar(name, dtype="float64")
+        return self.scalars[name]
+
+    def _row(self, name: str, graph: TensorVariable) -> Variable:
+        size = int(np.prod(self._shape))
+        if len(self._shape) > 1:
+            graph = pt.broadcast_to(graph, self._shape).reshape((size,))
+        graph = pt.specify_shape(graph, (size,))
+        self.graphs[name], self.rows[name] = graph, pt.vector(name, dtype="float64")
+        return self.standing(self.rows[name])
+
+    def _name(self, var: Variable) -> str:
+        taken = {name.rsplit("_", 1)[0] for name in self.graphs} | set(self.graphs)
+        while var.name is None and isinstance(var.owner and var.owner.op, DimShuffle):
+            (var,) = var.owner.inputs
+        name = var.name or f"parameter{len(self.symbols)}"
+        return name if name not in taken else f"{name}_{len(self.symbols)}"
 
 
 class RowReader:
     """Rebuilds graphs of N observations as functions of rows, with common parameters.
 
-    Parameters
-    ----------
-    value : Variable, optional
-        The symbol of the observations, if the graphs have one.
-    parts : sequence of AffinePart
-        The variables through which they depend on the latents.
-    parameters : RowParameters
-        What else they depend on is added to these.
+    ``value`` is the symbol of the observations, if the graphs have one, and ``parts`` are the
+    variables through which they depend on the latents; other dependences are added to
+    ``parameters``.
     """
 
     def __init__(
@@ -101,3 +284,13 @@ def _constants(parts: Sequence[AffinePart]) -> list[TensorVariable]:
         for column, moves in zip(part.columns, part.moving, strict=True)
         if not moves and not is_zero(column)
     ]
+
+
+def _valued(var: Variable) -> list[Variable]:
+    """Return the inputs of an operation but for those that say shapes and places."""
+    if var.owner is None:
+        return []
+    if isinstance(var.owner.op, CheckParameterValue):
+        return [var.owner.inputs[0], *conjuncts(var.owner.inputs[1:])]
+    only_first = isinstance(var.owner.op, Alloc | Reshape | Subtensor)
+    return var.owner.inputs[: 1 if only_first else None]

@@ -1,10 +1,10 @@
 """Densities of one observation at a time: graphs of N observations, for any number of rows.
 
-PyMC's log density of an observed variable is a graph with one row per observation. Here it is
-rebuilt for any number of rows: the N observations, their predictors and everything else that
-differs between observations are replaced by vectors of unknown length (with further axes of length
-one if the observations have several axes), and nodes that contain the number N are removed.
-Conditions on parameters, which PyMC requires of all rows together, are required of each row.
+PyMC's log density of an observed variable has one row per observation. Here it is rebuilt for any
+number of rows: the N observations, their predictors and everything else that differs between
+observations are replaced by vectors of unknown length (with further axes of length one if the
+observations have several axes), and nodes that contain the number N are removed. Conditions on
+parameters, which PyMC requires of all rows together, are required of each row.
 """
 
 from __future__ import annotations
@@ -67,11 +67,7 @@ def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[V
 def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
     """Return ``graph`` with symbols of unknown length for variables with one row per observation.
 
-    Parameters
-    ----------
-    graph : Variable
-    symbols : mapping
-        Replacements, with the same number of axes; more for a number that all observations share.
+    Symbols have the same number of axes; more for a number that all observations share.
     """
     changed = dependents([graph], symbols)
     new: dict[Variable, Variable] = dict(symbols)
@@ -161,16 +157,8 @@ def _of_rows(condition: Variable, ndim: int) -> Variable:
 class RowFunction:
     """A rebuilt graph as a NumPy function of observations, predictors and parameters.
 
-    Parameters
-    ----------
-    graph : Variable
-        One number a row; axes besides that of the rows are of length one.
-    y : Variable
-        Vector of unknown length.
-    etas : sequence of Variable
-        Likewise one for each predictor.
-    scalars, rows : mapping from str to Variable
-        Parameters: numbers that all rows share, and vectors.
+    ``graph`` has one number a row, and other axes of length one; ``y``, each of ``etas`` and
+    ``rows`` are vectors of unknown length, ``scalars`` numbers that all rows share.
     """
 
     def __init__(
@@ -227,7 +215,9 @@ class RowFunction:
         tape: Any = eta.tape
         return Registers(tape, self._function.on_tape(tape, entries))
 
-    def _evaluate(self, vectors: dict, scalars: dict) -> np.ndarray:
+    def _evaluate(
+        self, vectors: dict[str, np.ndarray], scalars: dict[str, np.ndarray]
+    ) -> np.ndarray:
         point = {name: vectors[name] for name in (_Y, *self._etas)}
         point |= {f"param:{name}": vectors[name] for name in self._rows}
         point |= {f"param:{name}": value for name, value in scalars.items()}

@@ -40,17 +40,11 @@ _TOLERANCE = 1e-9
 def phi_of(formula: Formula) -> Phi:
     """Return log φ with its derivatives as functions of NumPy arrays."""
     names = _names(formula.parameters)
-    return Phi(names=names, log_phi=formula.evaluate, slope=partial(formula.derivative, 1))
+    return Phi(names=names, log_phi=formula.evaluate, slope=partial(formula.evaluate, order=1))
 
 
 def likelihood_of(model: ModelIndex, rv: Variable, family: Family) -> SuperGaussian:
-    """Return the likelihood of an observed variable.
-
-    Raises
-    ------
-    RecognitionError
-        If a closed form was asked for and φ is none of the known ones.
-    """
+    """Return the likelihood; raise RecognitionError where a closed form was asked for in vain."""
     phi = phi_of(family.log_phi)
     if not family.closed_form:
         return SuperGaussian(phi, family.is_location)
@@ -93,20 +87,8 @@ def read_custom(
 ) -> tuple[Family, list[Variable]]:
     """Return the family of a ``pm.CustomDist``, and f and its parameters for it.
 
-    Parameters
-    ----------
-    model : ModelIndex
-    rv : Variable
-        The observed variable.
-    params : sequence of Variable
-        Its parameters, in terms of the innovations.
-    latents : sequence of Variable
-        The innovations.
-
-    Raises
-    ------
-    UnknownLikelihoodError
-        With the reason.
+    ``params`` are its own, in terms of the innovations. Raises UnknownLikelihoodError with the
+    reason where it is no super-Gaussian location family.
     """
     tried = (
         f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "

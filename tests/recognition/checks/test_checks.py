@@ -15,9 +15,9 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
+from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.recognition.graph.functions import PointFunction

@@ -1,7 +1,10 @@
-"""Whether each entry of a graph depends on its own entry of the predictor alone.
+"""Axes of the predictor in graphs: whether entries of observations meet, and indices beside it.
 
 The density of an observed variable is a product over observations by its distribution. A potential
 is whatever its graph is: the axes of the predictor are followed through every operation.
+``exp(f)[:, None]`` and ``exp(f)[observed]`` can be read as ``exp(f[:, None])`` and
+``exp(f[observed])``. The last is how PyMC writes the parameters of a variable of which some entries
+were not observed.
 """
 
 from __future__ import annotations
@@ -9,19 +12,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
 from .rows import conjuncts, dependents
 
-__all__ = ["axes_of", "is_separate"]
+__all__ = ["axes_of", "graphs_with_indices_inside", "is_separate", "with_indices_inside"]
 
 # Of each axis of a variable, which axis of the observations it is; None if it is none of them.
 Axes = tuple[int | None, ...]
@@ -34,13 +44,8 @@ class _MixedError(Exception):
 def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) -> bool:
     """Return whether entry i of ``graph`` depends on entry i of each of ``predictors`` alone.
 
-    Parameters
-    ----------
-    graph : Variable
-        With ``ndim`` axes, those of the observations.
-    predictors : collection of Variable
-        With the same axes; where one has length one, its entry is that of all along the axis.
-    ndim : int
+    All have ``ndim`` axes, those of the observations; the entry of a predictor of length one is
+    that of all along the axis.
     """
 
     def rows(var: Variable) -> Axes:
@@ -154,3 +159,61 @@ def _subtensor(op: Subtensor, axes: Axes) -> Axes:
         if isinstance(index, slice):
             result.append(axis)
     return tuple(result)
+
+
+def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
+    """Return the random variable with its parameters, and its components', in that form."""
+    moving = [p for p in distribution_parameters(rv) if depends_on(p, latents)]
+    drawn = [p for p in moving if isinstance(p.owner and p.owner.op, RNGConsumerOp)]
+    replaced = {component: with_indices_inside(component, latents) for component in drawn}
+    plain = [p for p in moving if p not in drawn]
+    replaced |= dict(zip(plain, graphs_with_indices_inside(plain, latents), strict=True))
+    inputs = [replaced.get(var, var) for var in rv.owner.inputs]
+    node = rv.owner.clone_with_new_inputs(inputs, strict=False)
+    return node.outputs[rv.owner.outputs.index(rv)]
+
+
+def graphs_with_indices_inside(
+    graphs: Sequence[Variable], latents: Sequence[Variable]
+) -> list[TensorVariable]:
+    """Return graphs, all at once so that what they share is one variable still, in that form."""
+    known: dict[tuple[Variable, ...], TensorVariable] = {}
+    return [_inside(graph, latents, known) for graph in (simplify(graphs) if graphs else ())]
+
+
+def _inside(
+    graph: TensorVariable,
+    latents: Sequence[Variable],
+    known: dict[tuple[Variable, ...], TensorVariable],
+) -> TensorVariable:
+    """Return ``graph`` with what is indexed indexed before, as far as the predictor."""
+    if graph.owner is None or not depends_on(graph, latents):
+        return graph
+    if not isinstance(graph.owner.op, AdvancedSubtensor):
+        parts = {part: _inside(part, latents, known) for part in graph.owner.inputs}
+        return substitute([graph], {part: new for part, new in parts.items() if new is not part})[0]
+    indexed, *where = graph.owner.inputs
+    if not isinstance(indexed.owner and indexed.owner.op, Elemwise) or is_affine(indexed, latents):
+        return graph
+    taken = []
+    for part in indexed.owner.inputs:
+        if (part, *where) not in known:
+            known[part, *where] = _taken(part, graph, latents, known)
+        taken.append(known[part, *where])
+    return indexed.owner.op(*taken)
+
+
+def _taken(
+    part: TensorVariable,
+    graph: TensorVariable,
+    latents: Sequence[Variable],
+    known: dict[tuple[Variable, ...], TensorVariable],
+) -> TensorVariable:
+    """Return what the indices of ``graph`` take of one argument of what it indexes."""
+    indexed, *where = graph.owner.inputs
+    if all(part.type.broadcastable):
+        return pt.shape_padleft(part.reshape(()), graph.ndim)
+    # An axis of length one would be indexed beyond its end.
+    wide = part.type.broadcastable == indexed.type.broadcastable
+    whole = part if wide else pt.broadcast_to(part, static_shape(indexed))
+    return _inside(graph.owner.op(whole, *where), latents, known)
