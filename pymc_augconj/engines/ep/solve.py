@@ -1,38 +1,25 @@
 """Expectation propagation: sites that match the moments of their tilted distributions.
 
-The default is parallel sweeps (:mod:`.sweeps`). If these are stuck the double loop takes over,
-whose evidence rises at every outer step. ``schedule="sequential"`` is Minka's original, one site at
-a time.
-
-Site precisions may be negative where the likelihood is not log-concave; then there may be several
-fixed points.
-
-The double loop of Opper and Winther: let θᵢ be natural parameters of the marginals. Given θ, the
-inner problem is convex in the sites s,
+The default is parallel sweeps (:mod:`.sweeps`). If these are stuck the double loop of Opper and
+Winther takes over, whose evidence rises at every outer step: let θᵢ be natural parameters of the
+marginals. Given θ, the inner problem is convex in the sites s,
 
     J(s) = log Z_q(s) + (1/η) Σᵢ log ∫ p(yᵢ | f)^η exp((θᵢ − ηsᵢ)·φ(f)) df,    φ = (f, −½f²).
 
 At its minimum q and the tilted distributions have the same moments, and J − (1/η) Σ log Z(θᵢ) is
-the evidence. The outer step sets θ to the marginals of these moments, which raises the evidence. A
-fixed point is a fixed point of EP.
+the evidence. The outer step sets θ to the marginals of these moments. In x = f − μᵢ the covariance
+H of (x, −½x²) under q is block-diagonal, with Σ and ½ Σ∘Σ; the covariance T of the tilted
+distributions is diagonal in i; Newton's method solves the inner problem with both.
 
-The inner problem is solved by Newton's method. In x = f − μᵢ the covariance H of (x, −½x²) under q
-is block-diagonal, with Σ and ½ Σ∘Σ; the covariance T of the tilted distributions is diagonal in i.
-Outer steps converge linearly; near the fixed point Newton's method finishes.
-
-Newton's method is on the mismatch between the moments of q and of the tilted distributions. With H
-and T as above, the mismatch E_q − E_tilted has the Jacobian H − T (D⁻¹H − ηI) by the sites, D the
-marginal part of H: the cavities change with the marginals of q and with the sites. The method
-converges near a fixed point only, but also where sweeps do not.
+Outer steps converge linearly; near the fixed point Newton's method on the mismatch E_q − E_tilted
+finishes, also where sweeps do not converge. Its Jacobian by the sites is H − T (D⁻¹H − ηI), D the
+marginal part of H: the cavities change with the marginals of q and with the sites.
 
 References
 ----------
-Minka, T. (2001). A family of algorithms for approximate Bayesian inference. MIT.
 Jylänki, P., Vanhatalo, J. & Vehtari, A. (2011). Robust Gaussian process regression with a
 Student-t likelihood. JMLR 12.
 Opper, M. & Winther, O. (2005). Expectation consistent approximate inference. JMLR 6, algorithm 1.
-Heskes, T. & Zoeter, O. (2002). Expectation propagation for approximate inference in dynamic
-Bayesian networks. UAI.
 """
 
 from __future__ import annotations
