@@ -24,7 +24,7 @@ Opper, M. & Winther, O. (2005). Expectation consistent approximate inference. JM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -189,7 +189,9 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         outer += 1
         if candidate is None:
             # The sites' own cavities are not yet proper, only the cavities of the outer loop.
-            recorder.history.append(_unfinished(inner, objective, marginal[1]))
+            least = float((tau - objective.power * lam).min())
+            negative = int(np.count_nonzero(lam < 0.0))
+            recorder.history.append(Sweep(np.inf, np.nan, None, negative, least))
             continue
         recorder.accept(candidate, None)
         best = candidate if candidate.residual < best.residual else best
@@ -213,9 +215,7 @@ def minimise_inner(
         except NotPositiveDefiniteError:
             # With variances of such different sizes the system has no digits.
             break
-        current = InnerOptimum(
-            current.h, current.lam, current.value, current.posterior, current.tilted, decrement
-        )
+        current = replace(current, decrement=decrement)
         if not decrement > DECREMENT:
             break
         step, candidate = 1.0, None
@@ -259,7 +259,9 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     """Return the Newton direction (Δh, Δλ) and the decrement."""
     power, n = objective.power, at.h.size
     mean = at.posterior.mean
-    gradient = _mismatch(at.tilted, mean, at.posterior.var)
+    # E_q − E_tilted of (x, −½x²).
+    shift = at.tilted.mean - mean
+    gradient = np.concatenate([-shift, 0.5 * (at.tilted.var + shift**2 - at.posterior.var)])
     H = covariance_of_statistics(at.posterior.predictor_cov())
     first, second = np.arange(n), np.arange(n, 2 * n)
     var, cross, square = tilted_covariance(at.tilted, mean)
@@ -285,16 +287,3 @@ def _proper_step(old: Array, new: Array, lam: Array) -> float:
     while step > _SMALLEST_STEP and not (old + step * (new - old) - lam > 0.0).all():
         step *= 0.5
     return step
-
-
-def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
-    """Return E_q − E_tilted of (x, −½x²), shape (2N,)."""
-    shift = tilted.mean - mean
-    return np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
-
-
-def _unfinished(inner: InnerOptimum, objective: EPObjective, tau: Array) -> Sweep:
-    """Describe an outer step whose sites do not have proper cavities yet."""
-    cavity = tau - objective.power * inner.lam
-    negative = int(np.count_nonzero(inner.lam < 0.0))
-    return Sweep(np.inf, np.nan, None, negative, float(cavity.min()))

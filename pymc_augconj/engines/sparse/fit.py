@@ -95,7 +95,9 @@ def outcome_of(
             first += len(Z)
         for i, _, _, where in part.other_parts(point, slice(0, 0), first):
             maps[its_blocks[i]][rows, its_latents[i]] = V[where].T
-    unscaled = tuple(_unscaled(block, rows) for block, rows in zip(whole, maps, strict=True))
+    # A latent without variance enters nothing.
+    rotated = [b.unscale_transpose(rows) for b, rows in zip(whole, maps, strict=True)]
+    unscaled = tuple(DenseMap(np.asfortranarray(A)) for A in rotated)
     lam = np.concatenate(lams)
     prior = LatentPrior(np.zeros(lam.size), whole, unscaled, unscaled)
     # q(w) is compared with N(0, I).
@@ -123,11 +125,6 @@ def _whole_blocks(
         else block_prior(block, block.scale(point)).factorized()
         for block in model.lgm.blocks
     )
-
-
-def _unscaled(block: BlockPrior, rows: Array) -> DenseMap:
-    """Return A with A S = ``rows``; a latent without variance enters nothing."""
-    return DenseMap(np.asfortranarray(block.unscale_transpose(rows)))
 
 
 _EPS = 1000.0 * np.finfo(float).eps

@@ -75,10 +75,6 @@ class ExpectedDensity(MultiDensity):
         """Return the variances of residuals, shape (P, N)."""
         return np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
 
-    def _residual_cov(self, params: Params) -> Array:
-        """Return the covariances of residuals, shape (P, P, N)."""
-        return np.einsum("pq,pn->pqn", np.eye(self.n_predictors), self._residual_var(params))
-
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return E log p(y | η + e), for η of shape (P, …, N)."""
         shape = np.broadcast_shapes(eta.shape[1:], y.shape)
@@ -148,7 +144,8 @@ class ExpectedDensity(MultiDensity):
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return the expectation with cov + r in place of r, as held sites need it."""
-        cov = cov + self._residual_cov(params)
+        one = np.eye(self.n_predictors)
+        cov = cov + np.einsum("pq,pn->pqn", one, self._residual_var(params))
         found = self.terms.expected_roughly(y, mean, cov, params)
         if found is not None:
             return found
