@@ -1,6 +1,4 @@
-"""Assignment of variables to the moves and methods of the Gibbs step.
-
-The moves, in their order within a step:
+"""Assignment of variables to the moves and methods of the Gibbs step, in their order.
 
 0. vectors whose *entries* are independent given everything else, all entries at once; and scalars
    while such a vector moves against them, where only their product matters;
@@ -11,11 +9,10 @@ The moves, in their order within a step:
 3. *collapsed* hyperparameters given ω, the latents integrated out;
 4. the latents given everything, exactly; then the variables drawn forward.
 
-For a likelihood with several groups of predictors, or where latents are divided into factors, moves
-3 and 4 update one part of the latents after another, given the other parts. Hyperparameters of the
-covariance of one block (of one factor also of its design) then have an update of their own with the
-block's part integrated out; others belong to *joint*, and those of exact likelihoods alone to
-*likelihood*.
+For several groups of predictors, or where latents are divided into factors, moves 3 and 4 update
+one part of the latents after another. Hyperparameters of the covariance of one block (of one factor
+also of its design) then have an update of their own; others belong to *joint*, and those of exact
+likelihoods alone to *likelihood*.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from pymc.stats.convergence import SamplerWarning
@@ -20,16 +20,6 @@ from pymc_augconj.point import Point
 
 #: The statistic of a step that has the state after it, pickled.
 CHECKPOINT = "checkpoint"
-
-
-class Resumable(Protocol):
-    """A step method whose state can be written down, see :class:`.AugmentedGibbs`."""
-
-    def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]: ...
-
-    def save(self, point: Point) -> dict[str, Any] | None: ...
-
-    def restore(self, saved: Mapping[str, Any]) -> Point: ...
 
 
 class Checkpoint(NamedTuple):
@@ -63,10 +53,8 @@ class Checkpoints:
         self._known, self._made, self._last = None, 0, time.monotonic()
         self._warnings = [] if self._chain is None else self._chain.warnings
 
-    def step(
-        self, step: Resumable, point: Point, *, last: bool
-    ) -> tuple[Point, list[dict[str, Any]]]:
-        """Return the next point and its statistics."""
+    def step(self, step: Any, point: Point, *, last: bool) -> tuple[Point, list[dict[str, Any]]]:
+        """Return the next point and its statistics, of an :class:`.AugmentedGibbs`."""
         self._made += 1
         if self._chain is not None and self._made <= self._chain.steps:
             if self._known is None:

@@ -134,7 +134,8 @@ def sparsified(
     if isinstance(inducing, Approximation):
         inducing, theta = _of_fit(inducing, [process.name for process in processes])
     inputs = _inducing_of(np.random.default_rng(random_seed), processes, inducing)
-    names = [_names(process.name) for process in processes]
+    own = {process.name: inducing_name(process.name) for process in processes}
+    names = [SparseNames(u, f"{u}_rotated_", inducing_inputs_name(f)) for f, u in own.items()]
     weights = [own.weights for own in names]
     sparse = weights_model(lgm, processes, inputs, weights, recognition.start)
     n_predictors = {site.name: site.shape[0] for site in sparse.sites}
@@ -151,11 +152,6 @@ def sparsified(
         Recognition(sparse, kinds, recognition.factors, start),
         tuple(site.name for site in sparse.sites if not _is_exact(sparse, site, start)),
     )
-
-
-def _names(name: str) -> SparseNames:
-    own = inducing_name(name)
-    return SparseNames(own, f"{own}_rotated_", inducing_inputs_name(name))
 
 
 def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:

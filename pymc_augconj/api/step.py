@@ -23,7 +23,6 @@ from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
@@ -359,7 +358,11 @@ class AugmentedGibbs(BlockedStep):
             stats["elliptical_trials"] = trials
             stats["residual_std"] = info.residual_std
             stats["warning"] = warning or self._warn(self._sites.trials)
-        self._compare_with_pymc(sampler, new, info)
+        self._taken += 1
+        # PyMC's density has no jitter, and may not be finite.
+        if self._pymc is not None and self._taken in _COMPARED and info.jitter == 0.0:
+            where = f"at step {self._taken} of this chain"
+            self._pymc.check(new, info.log_density, sampler, where)
         return new, [stats]
 
     def _warn(self, trials: float) -> SamplerWarning | None:
@@ -380,14 +383,6 @@ class AugmentedGibbs(BlockedStep):
             "there is an augmentation, or NUTS.",
             "warn",
         )
-
-    def _compare_with_pymc(self, sampler: GibbsSampler, point: Point, info: GibbsInfo) -> None:
-        """Stop a chain whose log density differs from PyMC's, at a few of its first points."""
-        self._taken += 1
-        # PyMC's density has no jitter, and may not be finite.
-        if self._pymc is not None and self._taken in _COMPARED and info.jitter == 0.0:
-            where = f"at step {self._taken} of this chain"
-            self._pymc.check(point, info.log_density, sampler, where)
 
     @property
     def _checked(self) -> set[int]:

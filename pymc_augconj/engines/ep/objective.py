@@ -12,20 +12,11 @@ tilted normaliser under the normalised cavity, the evidence is
     log Z = log ∫ N(f | m, C) Πᵢ site_i + (1/η) Σᵢ [ log Ẑᵢ − log ∫ N(f | mᵢ, vᵢ) siteᵢ^η df ],
 
 which needs 1 + ηλᵢvᵢ > 0 only, that is Σᵢᵢ > 0. At a fixed point it is stationary in the sites and
-the cavities, so that only what depends on a hyperparameter explicitly counts (Opper & Winther 2005,
-Seeger 2005):
-
-    ∂ log Z/∂C = G = ½ (α αᵀ − R),    ∂ log Z/∂m = α = h − Λμ,
-    ∂ log Z/∂θᵢ = E_tilted[∂ log p(yᵢ | f, θᵢ)/∂θᵢ],
-
-the last for any power η. The derivative of log p is a central difference of fourth order, taken
-inside the expectation: nodes and weights are the same for every step, so the error comes from
-the stencil on log p alone, about 1e-12 of its fifth derivative plus 1e-13 |log p| of rounding. (A
-difference of log Ẑ would amplify the error of two quadratures by the inverse of the step.)
+the cavities (Opper & Winther 2005, Seeger 2005), so that the derivatives of :mod:`.bound` apply,
+with ∂ log Z/∂θᵢ = E_tilted[∂ log p(yᵢ | f, θᵢ)/∂θᵢ] for any power.
 
 References
 ----------
-Minka, T. (2001). A family of algorithms for approximate Bayesian inference. MIT.
 Minka, T. (2004). Power EP. Microsoft Research TR-2004-149.
 Seeger, M. (2005). Expectation propagation for exponential families.
 """

@@ -2,15 +2,12 @@
 
 The Gaussian nearest to a tilted distribution has its mean and the standard deviation
 
-    σ_QP = σ_EP (1 − δ),    δ = ½ E_tilted[(u − z)²],    u = (f − mean)/σ_EP,  z = Φ⁻¹(F(f)),
+    σ_QP = σ_EP (1 − δ),    δ = ½ E_tilted[(u − z)²],    u = (f − mean)/σ_EP,  z = Φ⁻¹(F(f)).
 
-which is free of cancellation and at most σ_EP. QP runs EP with tilted standard deviations
-multiplied by 1 − δ. As δ varies slowly, it is fixed while sweeps of EP converge, and then
-recomputed, until the state agrees with its own δ: distribution functions are integrated only every
-few sweeps. Where sweeps fail, Newton steps follow the fixed point from one δ to the next.
-
-QP is the optimum of no known objective: hyperparameters are EP's, and the reported evidence is EP's
-formula at QP's sites, for comparison.
+QP runs EP with tilted standard deviations multiplied by 1 − δ. As δ varies slowly, it is fixed
+while sweeps of EP converge, and then recomputed, until the state agrees with its own δ. Where
+sweeps fail, Newton steps follow the fixed point from one δ to the next. QP is the optimum of no
+known objective: hyperparameters are EP's, and the evidence is EP's formula at QP's sites.
 
 References
 ----------

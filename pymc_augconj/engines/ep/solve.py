@@ -1,43 +1,30 @@
 """Expectation propagation: sites that match the moments of their tilted distributions.
 
-The default is parallel sweeps (:mod:`.sweeps`). If these are stuck the double loop takes over,
-whose evidence rises at every outer step. ``schedule="sequential"`` is Minka's original, one site at
-a time.
-
-Site precisions may be negative where the likelihood is not log-concave; then there may be several
-fixed points.
-
-The double loop of Opper and Winther: let θᵢ be natural parameters of the marginals. Given θ, the
-inner problem is convex in the sites s,
+The default is parallel sweeps (:mod:`.sweeps`). If these are stuck the double loop of Opper and
+Winther takes over, whose evidence rises at every outer step: let θᵢ be natural parameters of the
+marginals. Given θ, the inner problem is convex in the sites s,
 
     J(s) = log Z_q(s) + (1/η) Σᵢ log ∫ p(yᵢ | f)^η exp((θᵢ − ηsᵢ)·φ(f)) df,    φ = (f, −½f²).
 
 At its minimum q and the tilted distributions have the same moments, and J − (1/η) Σ log Z(θᵢ) is
-the evidence. The outer step sets θ to the marginals of these moments, which raises the evidence. A
-fixed point is a fixed point of EP.
+the evidence. The outer step sets θ to the marginals of these moments. In x = f − μᵢ the covariance
+H of (x, −½x²) under q is block-diagonal, with Σ and ½ Σ∘Σ; the covariance T of the tilted
+distributions is diagonal in i; Newton's method solves the inner problem with both.
 
-The inner problem is solved by Newton's method. In x = f − μᵢ the covariance H of (x, −½x²) under q
-is block-diagonal, with Σ and ½ Σ∘Σ; the covariance T of the tilted distributions is diagonal in i.
-Outer steps converge linearly; near the fixed point Newton's method finishes.
-
-Newton's method is on the mismatch between the moments of q and of the tilted distributions. With H
-and T as above, the mismatch E_q − E_tilted has the Jacobian H − T (D⁻¹H − ηI) by the sites, D the
-marginal part of H: the cavities change with the marginals of q and with the sites. The method
-converges near a fixed point only, but also where sweeps do not.
+Outer steps converge linearly; near the fixed point Newton's method on the mismatch E_q − E_tilted
+finishes, also where sweeps do not converge. Its Jacobian by the sites is H − T (D⁻¹H − ηI), D the
+marginal part of H: the cavities change with the marginals of q and with the sites.
 
 References
 ----------
-Minka, T. (2001). A family of algorithms for approximate Bayesian inference. MIT.
 Jylänki, P., Vanhatalo, J. & Vehtari, A. (2011). Robust Gaussian process regression with a
 Student-t likelihood. JMLR 12.
 Opper, M. & Winther, O. (2005). Expectation consistent approximate inference. JMLR 6, algorithm 1.
-Heskes, T. & Zoeter, O. (2002). Expectation propagation for approximate inference in dynamic
-Bayesian networks. UAI.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -202,7 +189,9 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         outer += 1
         if candidate is None:
             # The sites' own cavities are not yet proper, only the cavities of the outer loop.
-            recorder.history.append(_unfinished(inner, objective, marginal[1]))
+            least = float((tau - objective.power * lam).min())
+            negative = int(np.count_nonzero(lam < 0.0))
+            recorder.history.append(Sweep(np.inf, np.nan, None, negative, least))
             continue
         recorder.accept(candidate, None)
         best = candidate if candidate.residual < best.residual else best
@@ -226,9 +215,7 @@ def minimise_inner(
         except NotPositiveDefiniteError:
             # With variances of such different sizes the system has no digits.
             break
-        current = InnerOptimum(
-            current.h, current.lam, current.value, current.posterior, current.tilted, decrement
-        )
+        current = replace(current, decrement=decrement)
         if not decrement > DECREMENT:
             break
         step, candidate = 1.0, None
@@ -272,7 +259,9 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     """Return the Newton direction (Δh, Δλ) and the decrement."""
     power, n = objective.power, at.h.size
     mean = at.posterior.mean
-    gradient = _mismatch(at.tilted, mean, at.posterior.var)
+    # E_q − E_tilted of (x, −½x²).
+    shift = at.tilted.mean - mean
+    gradient = np.concatenate([-shift, 0.5 * (at.tilted.var + shift**2 - at.posterior.var)])
     H = covariance_of_statistics(at.posterior.predictor_cov())
     first, second = np.arange(n), np.arange(n, 2 * n)
     var, cross, square = tilted_covariance(at.tilted, mean)
@@ -298,16 +287,3 @@ def _proper_step(old: Array, new: Array, lam: Array) -> float:
     while step > _SMALLEST_STEP and not (old + step * (new - old) - lam > 0.0).all():
         step *= 0.5
     return step
-
-
-def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
-    """Return E_q − E_tilted of (x, −½x²), shape (2N,)."""
-    shift = tilted.mean - mean
-    return np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
-
-
-def _unfinished(inner: InnerOptimum, objective: EPObjective, tau: Array) -> Sweep:
-    """Describe an outer step whose sites do not have proper cavities yet."""
-    cavity = tau - objective.power * inner.lam
-    negative = int(np.count_nonzero(inner.lam < 0.0))
-    return Sweep(np.inf, np.nan, None, negative, float(cavity.min()))

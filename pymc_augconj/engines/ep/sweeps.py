@@ -2,18 +2,11 @@
 
 A parallel sweep moves every site towards its target by a fraction, the damping, which is halved
 where a sweep fails and recovers where sweeps succeed. A sweep fails if there is no posterior, a
-cavity is not proper, a marginal variance grows more than `LARGEST_GROWTH` times, or the residual
-more than `LARGEST_WORSENING` times. An Anderson extrapolation of the last sweeps is taken where it
-lowers the residual.
+cavity is not proper, or a marginal variance or the residual grows too much. An Anderson
+extrapolation of the last sweeps is taken where it lowers the residual.
 
 A sequential sweep changes one site at a time. A change of (Δh, Δλ) changes the posterior covariance
-by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its i-th column. It costs O(N²) for each site, and tilted moments are
-not vectorised: it serves as a check, and where parallel sweeps oscillate. The posterior is
-recomputed after every sweep, so that rounding does not accumulate.
-
-References
-----------
-Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, algorithm 3.5.
+by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its i-th column (Rasmussen & Williams 2006, algorithm 3.5).
 """
 
 from __future__ import annotations

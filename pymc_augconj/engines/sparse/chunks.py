@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +42,10 @@ from .sites import SparseSites
 _CHUNKS = 4
 
 
-class ChunkReader(Protocol):
-    """Returns the model, and its processes, at the rows of a chunk."""
-
-    def __call__(
-        self, rows: Mapping[str, np.ndarray], where: str
-    ) -> tuple[LatentGaussianModel, Sequence[ProcessPrior]]: ...
+#: Returns the model, and its processes, at rows of data by name; also takes a name for messages.
+ChunkReader = Callable[
+    [Mapping[str, np.ndarray], str], tuple[LatentGaussianModel, Sequence[ProcessPrior]]
+]
 
 
 @dataclass(frozen=True)

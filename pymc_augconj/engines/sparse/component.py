@@ -1,23 +1,19 @@
 """One component of a model through inducing points, and its predictors at some rows.
 
 A process f at inputs X is written through its values u at M inducing inputs Z, u = L w with
-L = chol(K(Z, Z) + jitter·I) and w ~ N(0, I). Every other latent block is whitened too, so that all
-weights of a component are w ~ N(0, I_D), and a predictor is
+L = chol(K(Z, Z) + jitter·I). Every other latent block is whitened too, so that all weights of a
+component are w ~ N(0, I_D), and a predictor is
 
     ηᵢ = offsetᵢ + φᵢᵀ w + eᵢ,      φᵢ = (aᵢ L⁻¹ k_Z(xᵢ), rows of A_b S_b, …),
     Var eᵢ = aᵢ² (k(xᵢ, xᵢ) − |L⁻¹ k_Z(xᵢ)|²) =: rᵢ,
 
 with aᵢ the coefficient of the process. Titsias' (2009) bound takes the eᵢ as independent of the
 data; with q(w) = N(μ, S) the predictors' marginals are m = offset + Φᵀμ and v = φᵀSφ + r. Sites
-with ∂ℓ/∂m = h − λm and ∂ℓ/∂v = −½λ give the derivatives of the bound at fixed q(w). No array has
-more than D × (number of rows) entries.
+with ∂ℓ/∂m = h − λm and ∂ℓ/∂v = −½λ give the derivatives of the bound at fixed q(w).
 
 References
 ----------
-Titsias, M. (2009). Variational learning of inducing variables in sparse Gaussian processes.
-AISTATS.
-Hensman, J., Matthews, A. & Ghahramani, Z. (2015). Scalable variational Gaussian process
-classification. AISTATS.
+Titsias (2009), Variational learning of inducing variables in sparse Gaussian processes. AISTATS.
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
 """The evidence lower bound through inducing points, on all the data at once or in chunks.
 
-As :mod:`.bound`, with the same rules and the same loop. In memory the sites are those of the
-observations, and the posterior they stand for is one of the weights; see :mod:`.component`. The
-bound is that of Titsias (2009) and Hensman et al. (2015), at most the dense one, and equal to it
-where the inducing inputs are the inputs.
+As :mod:`.bound`, with the same rules and the same loop; it is that of Titsias (2009) and Hensman et
+al. (2015), at most the dense one. In memory the sites are those of the observations. Of data in
+chunks only sums over rows are seen, and coordinate ascent is in the natural parameters of q(w),
+precision I + B and precision times mean b: a sweep takes them, as sites of one observation of all
+D weights, to the sums of the target sites of all rows
 
-Of data in chunks only sums over rows are seen, and coordinate ascent is in the natural parameters
-of q(w): with precision I + B and precision times mean b, a sweep takes (B, b) to
-
-    B̂ = Σ φᵢ λ̂ᵢ φᵢᵀ,    b̂ = Σ φᵢ (ĥᵢ − λ̂ᵢ offsetᵢ)
-
-at the moments of q(w), the sum of the target sites of all rows. Part of the way there is that part
-of the way of every site. So (b, B) are the sites of one observation of all D weights.
+    B̂ = Σ φᵢ λ̂ᵢ φᵢᵀ,    b̂ = Σ φᵢ (ĥᵢ − λ̂ᵢ offsetᵢ).
 
 The result is, as everywhere, sites and θ: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) with B = V diag(λ)
 Vᵀ is the prior times D sites, on the predictors Vᵀw, with precisions λ and linear coefficients h =
-V⁻¹b. A sparse model is conditioned on these as a dense one is on the sites of its observations,
-whatever their number; a prediction is that of the dense model with Z for X.
+V⁻¹b. A prediction is that of the dense model with Z for X.
 """
 
 from __future__ import annotations
@@ -95,7 +89,9 @@ def outcome_of(
             first += len(Z)
         for i, _, _, where in part.other_parts(point, slice(0, 0), first):
             maps[its_blocks[i]][rows, its_latents[i]] = V[where].T
-    unscaled = tuple(_unscaled(block, rows) for block, rows in zip(whole, maps, strict=True))
+    # A latent without variance enters nothing.
+    rotated = [b.unscale_transpose(rows) for b, rows in zip(whole, maps, strict=True)]
+    unscaled = tuple(DenseMap(np.asfortranarray(A)) for A in rotated)
     lam = np.concatenate(lams)
     prior = LatentPrior(np.zeros(lam.size), whole, unscaled, unscaled)
     # q(w) is compared with N(0, I).
@@ -123,11 +119,6 @@ def _whole_blocks(
         else block_prior(block, block.scale(point)).factorized()
         for block in model.lgm.blocks
     )
-
-
-def _unscaled(block: BlockPrior, rows: Array) -> DenseMap:
-    """Return A with A S = ``rows``; a latent without variance enters nothing."""
-    return DenseMap(np.asfortranarray(block.unscale_transpose(rows)))
 
 
 _EPS = 1000.0 * np.finfo(float).eps

@@ -1,18 +1,11 @@
 """A recognised model through inducing points, in components whose weights are independent.
 
-The predictors of an observation have weights of their own, w = (w_1, …, w_C), one vector for every
-*component* (see :mod:`pymc_augconj.latents.components`): all latents where an observation has one
-predictor, else those tied together by the prior or by an observed variable of one predictor. The
-variational Gaussian factorises over these, q(w) = Π q(w_c), as its sites do over the predictors; so
-there are C matrices of M × M weights, in the place of one of CM × CM. Copies of one process
-(``n_outputs=K``) share Φ, its residual variances and all derivatives through them, which are
-computed once.
-
-References
-----------
-Hensman, J., Matthews, A. & Ghahramani, Z. (2015). Scalable variational Gaussian process
-classification. AISTATS.
-Saul, Hensman, Vehtari & Lawrence (2016). Chained Gaussian processes. AISTATS.
+The predictors of an observation have weights of their own, one vector for every *component* (see
+:mod:`pymc_augconj.latents.components`): all latents where an observation has one predictor, else
+those tied together by the prior or by an observed variable of one predictor. The variational
+Gaussian factorises over these, q(w) = Π q(w_c): C matrices of M × M, in the place of one of
+CM × CM (Hensman et al. 2015, Saul et al. 2016). Copies of one process (``n_outputs=K``) share Φ,
+its residual variances and all derivatives through them.
 """
 
 from __future__ import annotations

@@ -206,12 +206,6 @@ class _Run:
         sums = self.rows.total(expected_sums, State(self.point, self.inducing, q), rows)
         return weight * self.n_rows / sums.count * sums.value - q.divergence
 
-    def _weight_at(self, count: int) -> float:
-        """Return the weight of the observations at an iteration."""
-        if not self.warms_up:
-            return 1.0
-        return min(LEAST_WEIGHT ** (1.0 - count / (_WARM_UP * self.problem.max_iter)), 1.0)
-
     def _iterate(self, count: int, batch: Batch, following_rows: Any) -> Batch | None:
         """Make a step; return the next minibatch."""
         batch.wait()
@@ -219,7 +213,10 @@ class _Run:
         expected = scale * batch.sums.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
-        rate, weight = rate_at(self.rate, self.before_first + count), self._weight_at(count)
+        rate, weight = rate_at(self.rate, self.before_first + count), 1.0
+        if self.warms_up:
+            grown = count / (_WARM_UP * self.problem.max_iter)
+            weight = min(LEAST_WEIGHT ** (1.0 - grown), 1.0)
         moves = self.adam_moves and (count + 1) % _HYPER_EVERY == 0
         accepts = None
         if self.overshoots and (count < _CAREFUL or not np.isfinite(expected)):

@@ -1,20 +1,14 @@
 """A recognised model in the weights of its inducing points, for samplers.
 
-A process at its inputs, u ~ N(0, K(θ)), becomes v ~ N(0, I_M) with the design A = K_XZ R⁻ᵀ,
-R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, ηᵢ = mᵢ + aᵢᵀv + eᵢ,
-eᵢ ~ N(0, rᵢ), see :mod:`.component`. The optimal free-form posterior of v and θ is that of a model
-in which log p is replaced by its expectation over eᵢ (Hensman et al. 2015),
+A process u ~ N(0, K(θ)) becomes v ~ N(0, I_M) with the design A = K_XZ R⁻ᵀ, R = chol(K_ZZ +
+jitter·I), and a residual of each predictor, ηᵢ = mᵢ + aᵢᵀv + eᵢ, eᵢ ~ N(0, rᵢ), independent between
+predictors. The optimal free-form posterior is (Hensman et al. 2015)
 
     q(v, θ) ∝ p(θ) N(v; 0, I) exp Σ E_{N(η; mᵢ + aᵢᵀv, rᵢ)} log p(yᵢ | η),
 
-so that for any sampler that needs log p alone this is one more density, with rᵢ(θ) among its
-parameters; all else of the model stays as it is. The residuals of an observation's predictors are
-independent, each being of processes of its own. Where a likelihood has no closed form the
-expectation is *defined* as a sum over fixed nodes, the same function of (η, r) at every step: see
-:func:`.normal_nodes`.
-
-A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept; a process of K
-outputs has these once, see :class:`.CopiesMap`.
+for a sampler one more density, with rᵢ(θ) among its parameters. Where the expectation has no closed
+form it is *defined* as a sum over fixed nodes, see :func:`.normal_nodes`. A value of θ costs O(N
+M²) and arrays of N × M, of which two are kept; K outputs share these, see :class:`.CopiesMap`.
 
 References
 ----------
@@ -74,10 +68,6 @@ class ExpectedDensity(MultiDensity):
     def _residual_var(self, params: Params) -> Array:
         """Return the variances of residuals, shape (P, N)."""
         return np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
-
-    def _residual_cov(self, params: Params) -> Array:
-        """Return the covariances of residuals, shape (P, P, N)."""
-        return np.einsum("pq,pn->pqn", np.eye(self.n_predictors), self._residual_var(params))
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return E log p(y | η + e), for η of shape (P, …, N)."""
@@ -148,7 +138,8 @@ class ExpectedDensity(MultiDensity):
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return the expectation with cov + r in place of r, as held sites need it."""
-        cov = cov + self._residual_cov(params)
+        one = np.eye(self.n_predictors)
+        cov = cov + np.einsum("pq,pn->pqn", one, self._residual_var(params))
         found = self.terms.expected_roughly(y, mean, cov, params)
         if found is not None:
             return found

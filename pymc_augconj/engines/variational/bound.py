@@ -11,24 +11,18 @@ difference between these *target* sites and the sites of q (Khan & Lin 2017),
     λ̂ᵢ = −2 ∂ℓᵢ/∂vᵢ,        ĥᵢ = ∂ℓᵢ/∂mᵢ + λ̂ᵢ mᵢ,
 
 so that moving the sites towards their targets is a natural-gradient step, and sites equal to their
-targets are a stationary point of the bound.
-
-The gradient of a converged bound by hyperparameters: at sites that equal their targets the bound is
-stationary in q, so only its explicit dependence on θ counts, and the sites may be fixed while θ
-changes. Hence, with C, α and R as in :mod:`~pymc_augconj.latents.posterior`,
+targets are a stationary point. There the sites may be fixed while θ changes. Hence, with C, α and R
+as in :mod:`~pymc_augconj.latents.posterior`,
 
     d bound/dθ = ∂ log Z(θ; sites)/∂θ + ∂/∂θ Σ ℓᵢ(mᵢ, vᵢ; params(θ)) at fixed m, v,
     ∂ log Z/∂C = G = ½ (α αᵀ − R),        ∂ log Z/∂offset = h − λμ,
 
 and through C = Σ A_b K_b A_bᵀ: ∂/∂K_b = A_bᵀ G A_b, ∂/∂A_b = 2 G A_b K_b. The three are pulled
-back by the model's vector–Jacobian products, without derivatives of Cholesky factors.
-
-Σ ℓ is differentiated by the parameters of likelihoods numerically.
+back by the model's vector–Jacobian products; Σ ℓ is differentiated numerically.
 
 References
 ----------
 Khan & Lin (2017), Conjugate-computation variational inference. AISTATS.
-Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neural Computation 21.
 """
 
 from __future__ import annotations

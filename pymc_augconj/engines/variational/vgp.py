@@ -5,17 +5,12 @@ The Gaussian q(f) that maximises E[log p(y | f)] − KL(q‖p) has, with mean m 
     m = prior mean + K α,  αᵢ = E[∂ log p(yᵢ | ηᵢ)],
     Σ = (K⁻¹ + Λ)⁻¹,       λᵢ = −E[∂² log p(yᵢ | ηᵢ)],
 
-2n numbers (Opper & Archambeau 2009). By the theorems of Bonnet and Price these expectations are
-the derivatives of ℓ(m, v) = E[log p(y | η)] that :mod:`.bound` needs: ∂ℓ/∂m = α and ∂ℓ/∂v = −½λ.
-A whole step may overshoot; the loop halves it until the bound increases.
-
-With P predictors αᵢ is a vector and λᵢ a P × P matrix, both under the joint distribution of the
-predictors of an observation. The approximation is mean-field across predictors only if the
-expectation is known for independent predictors alone.
-
-Expectations are in closed form if the likelihood has one, else by a nested trapezoidal rule to
-1e-10, see :mod:`pymc_augconj.quadrature.expectation`, for at most four predictors. λ < 0 occurs
-where log p is not concave.
+2n numbers; λ < 0 where log p is not concave. By the theorems of Bonnet and Price these expectations
+are the derivatives of ℓ(m, v) = E[log p(y | η)] that :mod:`.bound` needs: ∂ℓ/∂m = α, ∂ℓ/∂v = −½λ.
+A whole step may overshoot; the loop halves it until the bound increases. With P predictors αᵢ is a
+vector and λᵢ a P × P matrix under their joint distribution, unless the expectation is known for
+independent predictors alone. Without a closed form a nested trapezoidal rule of up to four
+predictors has an error of 1e-10, see :mod:`pymc_augconj.quadrature.expectation`.
 
 References
 ----------

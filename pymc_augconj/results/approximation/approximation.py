@@ -191,7 +191,7 @@ class Approximation(Fit):
             missing: use ``pm.compute_deterministics``.
         """
         rng, start = self._generator(draws, random_seed), time.perf_counter()
-        whitened = self._draw_whitened(rng, draws)
+        whitened = self._drawn_from.draw(rng, draws)
         posterior = self._drawn(rng, whitened)
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
@@ -218,7 +218,7 @@ class Approximation(Fit):
 
         The mean of their exponential is p(y | θ), at the point estimates θ.
         """
-        stats = self._log_likelihood(self._draw_whitened(rng, draws))["sample_stats"]
+        stats = self._log_likelihood(self._drawn_from.draw(rng, draws))["sample_stats"]
         return np.asarray((stats["log_p"] - stats["log_q"])[0] + self._drawn_from.log_normalizer)
 
     @cached_property
@@ -237,10 +237,6 @@ class Approximation(Fit):
         if self._latents.prior.factorized() is self._latents.prior:
             return self._posterior
         return self._latents.condition(self.h, self.lam, factorized=True)
-
-    def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
-        """Return draws of every block's v, u = S v, each of shape (draws, size)."""
-        return self._drawn_from.draw(rng, draws)
 
     def _log_likelihood(self, whitened: list[Array]) -> dict[str, dict[str, Array]]:
         """Return the groups that leave-one-out cross-validation needs."""

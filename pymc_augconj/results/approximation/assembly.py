@@ -45,13 +45,27 @@ def approximation_of(
         for site in lgm.sites
         if site.has_observations and site.name in model.named_vars
     }
+    facts: dict[str, Any] = {
+        "method": method,
+        "theta": constrained(model, [h.name for h in lgm.hyperparameters], point),
+        "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
+        "log_evidence": outcome.evidence,
+        "objective": outcome.objective,
+        "history": _history(outcome),
+        "converged": outcome.converged,
+        "message": outcome.message,
+        "timings": {},
+        "diagnostics": outcome.diagnostics,
+        "observed": observed,
+        "random_seed": random_seed,
+        "_labels": Labels.of_model(model),
+        "_data": checksums(model.data_vars),
+        "_variables": tuple(rv.name for rv in model.unobserved_RVs),
+    }
     nested = outcome.nested
     if isinstance(nested, NestedPosterior) and nested.members:
-        return NestedApproximation(
-            **_facts(method, model, lgm, outcome, random_seed, observed),
-            _posterior=nested,
-            _means=LatentMeans(model, lgm, point),
-        )
+        means_at = LatentMeans(model, lgm, point)
+        return NestedApproximation(**facts, _posterior=nested, _means=means_at)
     means = LazyMeans(partial(_means, model, lgm, outcome, processes))
     latents = FittedLatents(
         _without_graphs(outcome.prior),
@@ -60,12 +74,8 @@ def approximation_of(
         # The model's data may change before the means are read.
         tuple(means) if model.data_vars else means,
     )
-    facts = _facts(method, model, lgm, outcome, random_seed, observed) | {
-        "h": outcome.h,
-        "lam": outcome.lam,
-        "_latents": latents,
-        "_fingerprint": Fingerprint.of(lgm, point, observed),
-    }
+    fingerprint = Fingerprint.of(lgm, point, observed)
+    facts |= {"h": outcome.h, "lam": outcome.lam, "_latents": latents, "_fingerprint": fingerprint}
     facts["_variables"] += tuple(inducing_name(name) for name in processes)
     evaluate = LatentDraws(model, lgm, point)
     if processes:
@@ -84,31 +94,6 @@ def approximation_of(
     }
     pointwise = PointwiseLogLikelihood(lgm, point, shapes)
     return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
-
-
-def _facts(
-    method: str, model: Any, lgm: LatentGaussianModel, outcome: FitOutcome,
-    random_seed: int | None, observed: dict[str, np.ndarray],
-) -> dict[str, Any]:  # fmt: skip
-    """Return the fields that all approximations have."""
-    point = outcome.point
-    return {
-        "method": method,
-        "theta": constrained(model, [h.name for h in lgm.hyperparameters], point),
-        "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        "log_evidence": outcome.evidence,
-        "objective": outcome.objective,
-        "history": _history(outcome),
-        "converged": outcome.converged,
-        "message": outcome.message,
-        "timings": {},
-        "diagnostics": outcome.diagnostics,
-        "observed": observed,
-        "random_seed": random_seed,
-        "_labels": Labels.of_model(model),
-        "_data": checksums(model.data_vars),
-        "_variables": tuple(rv.name for rv in model.unobserved_RVs),
-    }
 
 
 def _means(

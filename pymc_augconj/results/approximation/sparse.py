@@ -132,7 +132,7 @@ class SparseApproximation(Approximation):
     def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
         """Return 1000 draws of latents, processes at inducing inputs, and hyperparameters."""
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
-        found = super()._drawn(rng, self._draw_whitened(rng, DEFAULT_DRAWS))
+        found = super()._drawn(rng, self._drawn_from.draw(rng, DEFAULT_DRAWS))
         inputs = {inducing_inputs_name(name): np.asarray(Z) for name, Z in self.inducing.items()}
         posterior = {name: value[None] for name, value in found.items()}
         return az.from_dict({"posterior": posterior, "constant_data": inputs})

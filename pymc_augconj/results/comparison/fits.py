@@ -169,10 +169,12 @@ def _common_names(
             f"filter_vars: expected None, 'like' or 'regex', got {filter_vars!r}"
         )
     wanted = [var_names] if isinstance(var_names, str) else var_names
-    selected = {
-        fit: _matching(fit, _numeric_names(ds), wanted, _MATCHERS[filter_vars])
+    numeric = {
+        fit: [str(name) for name, da in ds.data_vars.items() if da.dtype.kind in "biuf"]
         for fit, ds in posteriors.items()
     }
+    matches = _MATCHERS[filter_vars]
+    selected = {fit: _matching(fit, names, wanted, matches) for fit, names in numeric.items()}
     lists = list(selected.values())
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
@@ -180,10 +182,6 @@ def _common_names(
             f"var_names: expected a variable that every fit has, got {selected}"
         )
     return names
-
-
-def _numeric_names(posterior: xr.Dataset) -> list[str]:
-    return [str(name) for name, da in posterior.data_vars.items() if da.dtype.kind in "biuf"]
 
 
 def _matching(
