@@ -67,51 +67,30 @@ class SiteRule(Protocol):
 
 
 class SiteEvaluation(Protocol):
-    """State of an engine at one set of sites; arrays are stacked like those of Evaluation."""
+    """State of an engine at one set of sites, see :class:`Evaluation`."""
 
     @property
-    def h(self) -> Array:
-        """Linear coefficients of the sites."""
-
+    def h(self) -> Array: ...
     @property
-    def lam(self) -> Array:
-        """Precisions of the sites."""
-
+    def lam(self) -> Array: ...
     @property
-    def target_h(self) -> Array:
-        """Target of ``h``."""
-
+    def target_h(self) -> Array: ...
     @property
-    def target_lam(self) -> Array:
-        """Target of ``lam``."""
-
+    def target_lam(self) -> Array: ...
     @property
-    def residual(self) -> float:
-        """Distance of the sites from their targets."""
-
+    def residual(self) -> float: ...
     @property
-    def mean(self) -> Array:
-        """Means of the predictors."""
-
+    def mean(self) -> Array: ...
     @property
-    def var(self) -> Array:
-        """Variances of the predictors."""
-
+    def var(self) -> Array: ...
     @property
-    def cov(self) -> Array:
-        """Variances of the predictors, then covariances of coupled pairs."""
-
+    def cov(self) -> Array: ...
     @property
-    def precision_units(self) -> Array:
-        """Effect on q of a unit of each entry of ``lam``, the weight of its changes."""
-
+    def precision_units(self) -> Array: ...
     @property
-    def bound(self) -> float:
-        """The engine's value of the log evidence."""
-
+    def bound(self) -> float: ...
     @property
-    def posterior(self) -> object:
-        """Posterior of the latents; None if it has not been computed."""
+    def posterior(self) -> object: ...
 
 
 @dataclass(frozen=True)

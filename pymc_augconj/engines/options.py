@@ -68,8 +68,7 @@ _COUNT = Values(
     lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1,
 )
 _DAMPING = Values(
-    f"a number in [{SMALLEST_DAMPING}, 1]",
-    _number(lambda value: SMALLEST_DAMPING <= value <= 1.0),
+    f"a number in [{SMALLEST_DAMPING}, 1]", _number(lambda value: SMALLEST_DAMPING <= value <= 1.0)
 )
 _RATE = Values(
     "a number in (0, 1], or (delay, forgetting) with delay > 0 and forgetting in (0.5, 1]", _rate

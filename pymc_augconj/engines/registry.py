@@ -11,14 +11,7 @@ from pymc_augconj.errors import AugmentationError
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
 from .nested.fit import NestedApproximations
-from .options import (
-    EPOptions,
-    InducingOptions,
-    NestedOptions,
-    Options,
-    SVIOptions,
-    VGPOptions,
-)
+from .options import EPOptions, InducingOptions, NestedOptions, Options, SVIOptions, VGPOptions
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit
@@ -32,33 +25,25 @@ FittingEngine = Callable[[FitProblem], FitOutcome]
 
 @dataclass(frozen=True)
 class Engine:
-    """The record of a fitting engine.
+    """The record of a fitting engine, by its ``name``, the value of ``method`` in ``pac.fit``.
 
-    Attributes
-    ----------
-    name : str
-        The value of ``method`` in :func:`pymc_augconj.fit`.
-    dense : callable, optional
-        The engine with one site for each observation; None where there is none.
-    sparse : callable, optional
-        The engine through inducing points; None where there is none.
-    augmented : bool
-        Whether every likelihood needs an auxiliary variable. Otherwise its density is enough.
-    bound : bool
-        Whether the evidence is a lower bound.
-    evidence : str
-        The evidence in a few words, for printed summaries.
-    options : type of Options
-        Class of the options besides those that all engines take.
+    ``dense`` is the engine with one site for each observation, and ``sparse`` the one through
+    inducing points; None where there is none. ``augmented`` says whether every likelihood needs an
+    auxiliary variable; otherwise its density is enough. ``evidence`` describes the evidence in
+    printed summaries. ``options`` is the class of options besides those that all engines take.
     """
 
     name: str
     dense: FittingEngine | None
-    sparse: FittingEngine | None
-    augmented: bool
-    bound: bool
-    evidence: str
+    sparse: FittingEngine | None = None
+    augmented: bool = False
+    evidence: str = "lower bound"
     options: type[Options] = Options
+
+    @property
+    def bound(self) -> bool:
+        """Whether the evidence is a lower bound."""
+        return self.evidence == "lower bound"
 
     @property
     def minibatches(self) -> bool:
@@ -70,64 +55,26 @@ class Engine:
         return option in self.options.names()
 
 
-ENGINES: dict[str, Engine] = {
-    engine.name: engine
-    for engine in (
-        Engine(
-            "cavi",
-            SiteFit(CoordinateAscent),
-            SparseFit(CoordinateAscent),
-            augmented=True,
-            bound=True,
-            evidence="lower bound",
-            options=InducingOptions,
-        ),
-        Engine(
-            "vgp",
-            SiteFit(VariationalGaussian),
-            SparseFit(VariationalGaussian),
-            augmented=False,
-            bound=True,
-            evidence="lower bound",
-            options=VGPOptions,
-        ),
-        Engine(
-            "ep",
-            ExpectationPropagation(),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="approximate",
-            options=EPOptions,
-        ),
-        Engine(
-            "qp",
-            ExpectationPropagation(quantile=True),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="EP's, approximate",
-        ),
-        Engine(
-            "nested",
-            NestedApproximations(),
-            None,
-            augmented=False,
-            bound=False,
-            evidence="approximate, integrated over hyperparameters",
-            options=NestedOptions,
-        ),
-        Engine(
-            "svi",
-            None,
-            StochasticVariational(),
-            augmented=False,
-            bound=True,
-            evidence="lower bound",
-            options=SVIOptions,
-        ),
-    )
-}
+_ALL = (
+    Engine(
+        "cavi",
+        SiteFit(CoordinateAscent),
+        SparseFit(CoordinateAscent),
+        augmented=True,
+        options=InducingOptions,
+    ),
+    Engine("vgp", SiteFit(VariationalGaussian), SparseFit(VariationalGaussian), options=VGPOptions),
+    Engine("ep", ExpectationPropagation(), evidence="approximate", options=EPOptions),
+    Engine("qp", ExpectationPropagation(quantile=True), evidence="EP's, approximate"),
+    Engine(
+        "nested",
+        NestedApproximations(),
+        evidence="approximate, integrated over hyperparameters",
+        options=NestedOptions,
+    ),
+    Engine("svi", None, StochasticVariational(), options=SVIOptions),
+)
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ALL}
 
 
 def minibatch_engines() -> tuple[str, ...]:

@@ -62,18 +62,13 @@ def diagonal_view(matrix: Array) -> Array:
     return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
 
 
-def symmetric_product(K: Array, x: Array, add_to: Array | None = None) -> Array:
-    """Return K x, or `add_to` + K x, for symmetric K of shape (N, N).
+def symmetric_product(K: Array, x: Array) -> Array:
+    """Return K x for symmetric K of shape (N, N).
 
     Only one triangle of K is read (the lower one if K is Fortran-ordered, else the upper), half
     the memory traffic of ``K @ x``.
     """
-    lower = 1
-    if not K.flags.f_contiguous:
-        K = K.T
-    if add_to is None:
-        return dsymv(1.0, K, x, lower=lower)
-    return dsymv(1.0, K, x, beta=1.0, y=add_to, lower=lower)
+    return dsymv(1.0, K if K.flags.f_contiguous else K.T, x, lower=1)
 
 
 def lower_product(L: Array, x: Array) -> Array:

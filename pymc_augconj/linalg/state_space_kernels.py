@@ -126,10 +126,9 @@ def _write_transitions(
 class Passes(NamedTuple):
     """The loops for states of one dimension.
 
-    ``filter`` writes s, s without the extra noise, and the gains; ``variances`` what it is called.
-    ``forward`` and ``backward`` take rows of values in order, and write their results to these: of
-    L or, unless they are products, its inverse with D^½ = ``scale`` on its right; of Lᵀ or its
-    inverse with it on its left.
+    ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
+    overwrite rows of values in order with products of L or, unless they are products, its inverse
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
     """
 
     filter: Any

@@ -46,10 +46,7 @@ _MANY_LATENTS = 100
 
 
 def choose_held(
-    model: LatentGaussianModel,
-    point: Point,
-    sites: str = "auto",
-    probes: Sequence[Point] = (),
+    model: LatentGaussianModel, point: Point, sites: str = "auto", probes: Sequence[Point] = ()
 ) -> tuple[str, ...]:
     """Return the observed variables whose sites are held, for a chain that starts at ``point``.
 

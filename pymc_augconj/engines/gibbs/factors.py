@@ -43,9 +43,8 @@ from scipy.sparse.csgraph import connected_components
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
+from pymc_augconj.latents.by_gram import GramPattern, can_sum_out, whitened_parts
 from pymc_augconj.latents.dense import DensePrior
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum

@@ -10,8 +10,7 @@ from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.typing import Array
 
-from .collapsed import update_collapsed
-from .latents import draw_auxiliary, draw_latents
+from .latents import draw_auxiliary, draw_latents, update_collapsed
 
 __all__ = ["approach", "draw_by_factor"]
 
