@@ -15,8 +15,6 @@ from .linalg.sparse import SymmetricPattern, find_pattern
 from .linalg.state_space import MarkovInputs
 from .point import Point, PointMap
 
-__all__ = ["EntryTransform", "GaussianStructure", "LatentBlock"]
-
 
 class EntryTransform(Protocol):
     """The transform between a variable's flat value and its entry in PyMC's point."""

@@ -13,9 +13,6 @@ from pymc_augconj.typing import Array
 
 from .base import SiteEvaluation
 
-__all__ = ["Anderson", "extrapolate"]
-
-
 # Pairs that are kept.
 _DEPTH = 6
 

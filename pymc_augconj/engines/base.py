@@ -22,23 +22,6 @@ from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "Climb",
-    "Evaluation",
-    "FirstWeights",
-    "FitOutcome",
-    "FitProblem",
-    "FitState",
-    "Iteration",
-    "LogPrior",
-    "ProcessPrior",
-    "SiteEvaluation",
-    "SiteRule",
-    "SparseProblem",
-    "reporter",
-]
-
-
 #: ``point -> (value, {entry of the point: derivative})``
 LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
 

@@ -23,9 +23,6 @@ from pymc_augconj.typing import Array
 
 from .base import Climb, FitProblem, Iteration, SiteEvaluation
 
-__all__ = ["Family", "HyperClimb", "Search"]
-
-
 # Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
 # that a line search turns back.
 _BOWL = 1e3

@@ -13,18 +13,6 @@ from typing import Any, Literal, Self
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "COMMON",
-    "SMALLEST_DAMPING",
-    "EPOptions",
-    "InducingOptions",
-    "NestedOptions",
-    "Options",
-    "SVIOptions",
-    "VGPOptions",
-    "Values",
-]
-
 SMALLEST_DAMPING = 0.01
 
 #: The number of inducing points of a process, or their inputs.

@@ -18,8 +18,6 @@ from .variational.ascent import SiteFit
 from .variational.cavi import CoordinateAscent
 from .variational.vgp import VariationalGaussian
 
-__all__ = ["ENGINES", "Engine", "given_options", "minibatch_engines"]
-
 FittingEngine = Callable[[FitProblem], FitOutcome]
 
 

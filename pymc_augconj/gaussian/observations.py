@@ -61,9 +61,6 @@ from pymc_augconj.typing import Array, Index
 from .sites import Rotation
 from .weights import cholesky
 
-__all__ = ["ConditionedPredictors"]
-
-
 # A precision λ acts through λK; below this value (6e-61) that product is far under the rounding
 # unit for any K of less than 1e40, so a smaller λ, zero included, gives the same floating-point
 # result. A power of four, so that dividing by it or by its root is exact.

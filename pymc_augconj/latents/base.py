@@ -15,8 +15,6 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array
 
-__all__ = ["BlockPrior", "PredictorGradient"]
-
 
 class PredictorGradient(Protocol):
     """G = ∂ log Z/∂C = ½ (α αᵀ − R), C the covariance of the merged predictors, shape (R, R)."""

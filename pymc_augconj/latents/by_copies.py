@@ -30,8 +30,6 @@ from .joint import LatentPrior
 from .posterior import Posterior
 from .rows import RowGroups, SiteSum
 
-__all__ = ["CopiesSolver"]
-
 
 def _index_of(
     blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], coupling: Coupling

@@ -43,8 +43,6 @@ from .registry import block_prior
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["FilterSolver"]
-
 # The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.
 _MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0
 # Relative step of the derivative by variances and rates.

@@ -42,9 +42,6 @@ from .posterior import Posterior
 from .rows import MergedSites, RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["GramPattern", "GramSolver", "can_sum_out", "whitened_parts"]
-
-
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32
 

@@ -31,8 +31,6 @@ from .registry import kind_of
 from .rows import MergedSites, RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["FactorPosterior", "IndependentSolver", "PrecisionSolver"]
-
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
 # Number of effects from which a fit takes them for a sparse precision.

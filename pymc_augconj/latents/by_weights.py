@@ -26,8 +26,6 @@ from .registry import kind_of
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["WeightPosterior", "WeightSolver"]
-
 
 def _covariance_error(
     prior: LatentPrior, Phi: Array, lam: Array, chol: Array, rotation: Rotation

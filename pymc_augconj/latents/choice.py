@@ -30,17 +30,6 @@ from .posterior import Posterior
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = [
-    "SOLVERS",
-    "CertifiedSolver",
-    "cheapest_solver",
-    "choose_solver",
-    "condition",
-    "solver_of_fit",
-    "solver_of_step",
-]
-
-
 #: Solvers by name; the first wins a tie in cost.
 SOLVERS: dict[str, type[Solver]] = {
     kind.name: kind

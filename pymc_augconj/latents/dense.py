@@ -25,8 +25,6 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["DensePrior", "FactorPrior"]
-
 
 class DensePrior(BlockPrior):
     """Given by K, shape (size, size)."""

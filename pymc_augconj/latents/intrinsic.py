@@ -31,8 +31,6 @@ from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 from .precision import PrecisionPrior, pull_root
 
-__all__ = ["IntrinsicPrior"]
-
 # Tolerance on the row sums of B, relative to its diagonal.
 _ROUNDING = 1e-8
 

@@ -26,9 +26,6 @@ from .cache import KeptParts
 from .registry import block_prior
 from .rows import RowGroups
 
-__all__ = ["LatentPrior", "LatentPriors"]
-
-
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
 

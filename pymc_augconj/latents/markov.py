@@ -26,8 +26,6 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["MarkovPrior"]
-
 
 class MarkovPrior(BlockPrior):
     """Given by the variance and the rate of each process, and the variance of the noise."""

@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
-__all__ = ["PrecisionPrior", "pull_root"]
-
 # From this estimated error of log|Q| on, the user's own formula is used if available.
 _LEAST_ERROR = 1e-6
 

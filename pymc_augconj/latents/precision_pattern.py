@@ -44,9 +44,6 @@ from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
 
-__all__ = ["PrecisionDesign", "PrecisionPattern", "Products"]
-
-
 # Effects that stay in the border beside many others, where finding out what saves work costs more.
 _FEW_EFFECTS = 16
 

@@ -20,21 +20,6 @@ from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower, lower_solve, lower_times
 
-__all__ = [
-    "RELATIVE_JITTERS",
-    "TriangularFactor",
-    "cholesky_with_jitter",
-    "copy_lower",
-    "diagonal_view",
-    "lower_column_norms",
-    "lower_inverse",
-    "lower_product",
-    "lower_transpose_product",
-    "mirror_lower",
-    "square_work_array",
-    "symmetric_product",
-]
-
 # Columns per step through a triangle in NumPy: few, to skip most of the other triangle, but enough
 # that the interpreter's overhead is negligible.
 BLOCK = 128

@@ -19,8 +19,6 @@ from scipy.sparse import csc_array
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["CopiesMap", "DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
-
 
 def times(x: Array, coef: Array | None) -> Array:
     """Return x times coefficients; None stands for ones."""

@@ -25,18 +25,6 @@ from pymc_augconj.typing import Array
 
 from .dense import diagonal_view
 
-__all__ = [
-    "EPS",
-    "LARGEST_ERROR",
-    "SCREEN",
-    "SMALL_BOUND",
-    "SMALL_ERROR",
-    "dense_error",
-    "precision_error",
-    "probes",
-    "trace_error",
-]
-
 #: Errors of a log evidence, in nats. Up to the first it counts as exact; from the second on it is
 #: useless. Between them it is used where no other way of computing it does better.
 SMALL_ERROR, LARGEST_ERROR = 1e-2, 1.0

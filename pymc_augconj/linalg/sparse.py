@@ -36,8 +36,6 @@ from pymc_augconj.typing import Array, Index, Mask
 
 from .factors import BandedFactor, Factor, SparseFactor, factorize_band, refuse_improper
 
-__all__ = ["BandPattern", "SparsePattern", "SymmetricPattern", "find_pattern"]
-
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
 # Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the

@@ -39,7 +39,6 @@ from .rounding import EPS
 if TYPE_CHECKING:
     from .state_space_kernels import Passes
 
-__all__ = ["MarkovFactor", "MarkovInputs", "product_with_cov", "stationary_cov", "transitions_of"]
 
 # Rounding errors of a pivot, in units of EPS times the variance of the process: against 50 digits
 # they were below one, for gaps from 1e-9 to 10 lengthscales.

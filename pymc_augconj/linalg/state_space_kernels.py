@@ -11,8 +11,6 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Passes", "passes", "transitions"]
-
 # Scaled gaps below which the process noise comes from integrals.
 _SHORT = 1.0
 _INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))

@@ -16,9 +16,6 @@ from scipy.linalg import cython_blas, cython_lapack
 
 from pymc_augconj.typing import Array
 
-__all__ = ["add_outer", "cholesky_in_place", "invert_lower", "lower_solve", "lower_times"]
-
-
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer

@@ -37,8 +37,6 @@ from pymc_augconj.point import Point
 
 from .held_sites import HeldSites
 
-__all__ = ["choose_held", "share_of_information"]
-
 # Below this γ sites are held.
 _SMALL_SHARE = 0.3
 # Latents for which γ is computed.

@@ -31,9 +31,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["elliptical_slice", "elliptical_slices", "trajectory"]
-
-
 # The interval shrinks by a half or so each time: by now the angle does not show in float64.
 _LARGEST_TRIALS = 100
 

@@ -55,8 +55,6 @@ from pymc_augconj.typing import Array, Index
 
 from .tilted import Levels
 
-__all__ = ["Shift", "best_share", "choose_factors", "find_independent", "find_shifts"]
-
 # Blocks with fewer latents share a factor.
 _SMALL = 32
 # Factorisations in a step in which all latents are drawn at once.

@@ -31,9 +31,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["HeldSites"]
-
-
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
 # Variance of predictors before any has been seen.

@@ -26,8 +26,6 @@ from .observed import Held, SiteData
 from .site_terms import SiteTerms
 from .tilted import Conditional, Tilted
 
-__all__ = ["Part", "make_parts"]
-
 # Of the posterior mean, by which the rate of draws factor by factor is found.
 _ITERATIONS = 8
 # Standard normal vectors of held sites within factors: here densities cost more than solutions.

@@ -37,8 +37,6 @@ from .moves import by_factor, given_latents, latents
 from .parts import Part
 from .state import GibbsInfo, State, Update
 
-__all__ = ["GibbsSampler"]
-
 # Evaluations with other rounding, the units in the last place that they move a number by, and how
 # much larger an error may be than the largest that they show.
 _N_ROUNDINGS, _ULPS, _SAFETY = 3, 4, 32.0

@@ -15,8 +15,6 @@ from pymc_augconj.model import EntryDensities, Hyperparameter
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["EntryTarget", "GibbsInfo", "Gradient", "PointTarget", "State", "Target", "Update"]
-
 
 class Target(Protocol):
     """A log density of some hyperparameters, flattened, and its gradient where it has one."""

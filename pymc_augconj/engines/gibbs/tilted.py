@@ -38,8 +38,6 @@ from .elliptical import elliptical_slice, elliptical_slices, trajectory
 from .observed import Held, SiteData
 from .state import GibbsInfo
 
-__all__ = ["ENSEMBLE", "Conditional", "Levels", "Tilted"]
-
 #: Standard normal vectors that move 3 sums over. They cost little beside factorisations.
 ENSEMBLE = 8
 # The angle that a trajectory turns by, and the most steps that it takes.

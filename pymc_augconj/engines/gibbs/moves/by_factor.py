@@ -12,8 +12,6 @@ from pymc_augconj.typing import Array
 
 from .latents import draw_auxiliary, draw_latents, update_collapsed
 
-__all__ = ["approach", "draw_by_factor"]
-
 # Rounds at most in which a start is looked for, the log density that one must gain for another, and
 # how often a move that climbs too far is halved.
 _ROUNDS, _LEAST_GAIN, _HALVINGS = 20, 1.0, 10

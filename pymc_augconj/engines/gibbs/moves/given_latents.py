@@ -22,18 +22,6 @@ from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "Level",
-    "find_levels",
-    "update_entries",
-    "update_exchanges",
-    "update_joint",
-    "update_level",
-    "update_likelihood",
-    "update_prior_only",
-]
-
-
 # λ of a row: the Fisher information of log r in a normal observation of the precision r.
 _INFORMATION = 0.5
 

@@ -25,17 +25,6 @@ from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "OVERRELAXATION",
-    "check_log_evidence",
-    "draw_auxiliary",
-    "draw_forward",
-    "draw_gaussian",
-    "draw_latents",
-    "update_collapsed",
-]
-
-
 # Latents whose precision is formed.
 _MANY_LATENTS = 300
 # A difference, in nats, that is no rounding of either of two numbers with errors of SMALL_ERROR.
