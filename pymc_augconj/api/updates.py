@@ -18,7 +18,7 @@ from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
-from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.engines.gibbs.state import Target
 from pymc_augconj.typing import Array
 
 # Length of the first window after which the covariance is re-estimated during tuning; windows

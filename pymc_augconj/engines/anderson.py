@@ -19,8 +19,7 @@ DEPTH = 6
 class Anderson:
     """Extrapolates x ← g(x) from the last few pairs of x and g(x) − x, least squares weighted."""
 
-    def __init__(self, depth: int = DEPTH) -> None:
-        self.depth = depth
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
@@ -30,8 +29,8 @@ class Anderson:
 
     def propose(self, x: Array, step: Array, weights: Array) -> Array | None:
         """Return the extrapolated x, or None with too few pairs; remembers (x, step)."""
-        self._x = [*self._x[-self.depth :], x]
-        self._step = [*self._step[-self.depth :], step]
+        self._x = [*self._x[-DEPTH:], x]
+        self._step = [*self._step[-DEPTH:], step]
         if len(self._x) < 2:
             return None
         dx = np.diff(np.stack(self._x, axis=1), axis=1)

@@ -61,9 +61,6 @@ from pymc_augconj.typing import Array, Index
 from .sites import Rotation
 from .weights import cholesky
 
-__all__ = ["ConditionedPredictors"]
-
-
 # A precision λ acts through λK; below this value (6e-61) that product is far under the rounding
 # unit for any K of less than 1e40, so a smaller λ, zero included, gives the same floating-point
 # result. A power of four, so that dividing by it or by its root is exact.
@@ -93,10 +90,6 @@ class ConditionedPredictors:
         log|I + Λ(K + H Hᵀ)|; and log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K + H Hᵀ) dη.
     error, factor_error : float
         Estimated rounding errors of ``log_normalizer`` and of ½ ``log_det``.
-    chol_C, chol_M : array
-        The factors in the lower triangles.
-    precision, is_signed
-        λ, at least :data:`SMALLEST_PRECISION`; and whether a precision is negative.
 
     Raises
     ------
@@ -106,13 +99,7 @@ class ConditionedPredictors:
     """
 
     def __init__(
-        self,
-        K: Array,
-        h: Array,
-        lam: Array,
-        *,
-        H: Array | None = None,
-        work: Array | None = None,
+        self, K: Array, h: Array, lam: Array, *, H: Array | None = None, work: Array | None = None
     ) -> None:
         smallest, largest = lam.min(), lam.max()
         if not (-np.inf < smallest and largest < np.inf and np.isfinite(h).all()):

@@ -23,9 +23,6 @@ from numpy.typing import NDArray
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Coupling", "Rotation", "SiteLayout", "Span"]
-
-
 # Rounding of an eigenvalue, relative to the largest.
 _ROUNDING = 1e-14
 

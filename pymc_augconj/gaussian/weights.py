@@ -15,8 +15,6 @@ from pymc_augconj.linalg.dense import diagonal_view, square_work_array
 from pymc_augconj.linalg.rounding import dense_error
 from pymc_augconj.typing import Array
 
-__all__ = ["cholesky", "weight_precision"]
-
 
 def weight_precision(Phi: Array, lam: Array, work: Array | None = None) -> Array:
     """Return M, lower triangle, in ``work``; Φ is (N, D), and λ of either sign."""

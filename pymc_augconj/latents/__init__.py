@@ -14,13 +14,11 @@
 ``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``diagonal``           priors of independent latents
-``gram_pattern``       the sparsity pattern of a Gram matrix, and the rows summed in each entry
 ``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ
 ``markov``             a Markov process of one input, in linear time
 ``posterior``          the contract of the Gaussian posterior given a set of sites
 ``precision``          a prior given by its precision matrix
-``precision_factor``   the factor of their posterior precision, and its moments
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``registry``           the kinds of prior
 ``rows``               merging of predictors that are equal for all latents

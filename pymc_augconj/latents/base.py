@@ -12,10 +12,8 @@ from typing import ClassVar, Protocol, Self
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array
-
-__all__ = ["BlockPrior", "PredictorGradient"]
 
 
 class PredictorGradient(Protocol):
@@ -126,6 +124,21 @@ class BlockPrior(ABC):
         return self.apply_cov(A.dense()).T
 
     # -- derivatives by the value of ``block.scale`` ----------------------------------------------
+
+    def _parts(self, A: LinearMap) -> list[DenseMap]:
+        """Return the columns of A of each output."""
+        return [DenseMap(part) for part in np.split(A.dense(), self.block.copies, axis=1)]
+
+    def _pull_output(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        """Return the derivative of ⟨G, A K Aᵀ⟩ by K of one output."""
+        if self.block.copies == 1:
+            return gradient.congruence(A)
+        return sum((gradient.congruence(part) for part in self._parts(A)), np.zeros(()))
+
+    def _pull_scale(self, A: LinearMap, G: Array) -> Array:
+        """Return the derivative of ⟨G, (A S)ᵀ⟩ by S of one output."""
+        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
+        return sum((part.matrix.T @ g.T for part, g in by_copy), np.zeros(()))
 
     @abstractmethod
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:

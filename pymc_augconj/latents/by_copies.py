@@ -13,7 +13,7 @@ two outputs; with Φ it would be O(K³ n m²) and K² n m numbers. Other blocks 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 from scipy.linalg.lapack import dpotri
@@ -29,8 +29,6 @@ from .by_weights import WeightPosterior, WeightSolver
 from .joint import LatentPrior
 from .posterior import Posterior
 from .rows import RowGroups, SiteSum
-
-__all__ = ["CopiesSolver"]
 
 
 def _index_of(
@@ -49,6 +47,8 @@ def _index_of(
 
 class _Design:
     """Φ at one θ: the rows of B for each output, and the other blocks' columns."""
+
+    diagonal_blocks: Sequence[slice]
 
     def __init__(self, prior: LatentPrior, coupling: Coupling) -> None:
         index = _index_of([b.block for b in prior.blocks], prior.maps, coupling)
@@ -81,14 +81,10 @@ class _Design:
         # one output.
         self.twice = np.where((copies[0] == copies[1]) & (self.r != self.s), 2.0, 1.0)
 
-    def factorize(
-        self, lam: Array, M: Array
-    ) -> tuple[tuple[Array, float, float, Array], Sequence[slice]]:
-        """Return the factor of M, and the diagonal blocks outside of which it is zero.
+    def factorize(self, lam: Array, M: Array) -> tuple[Array, float, float, Array]:
+        """Return the factor of M; it is zero outside of ``diagonal_blocks``.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
+        Raises NotPositiveDefiniteError if there is none.
         """
         B, others = self.A.base, self.others
         M.fill(0.0)
@@ -109,62 +105,40 @@ class _Design:
             M[np.ix_(others, others)] = weighted @ self.rest
         diagonal_view(M)[...] += 1.0
         if not apart:
-            return cholesky(M, lam), [slice(0, self.size)]
+            self.diagonal_blocks = [slice(0, self.size)]
+            return cholesky(M, lam)
         log_det, error, diagonal = 0.0, 0.0, diagonal_view(M).copy()
+        self.diagonal_blocks = self.parts
         for part in self.parts:
             own = cholesky(np.array(M[part, part], order="F"), lam)
             M[part, part] = own[0]
             log_det, error = log_det + own[1], error + own[2]
-        return (M, log_det, error, diagonal), self.parts
+        return M, log_det, error, diagonal
 
-    def cov(self, S: Array | None) -> Array:
-        """Return the variances of the rows of Φ v, and covariances of pairs, for Cov(v) = S.
-
-        S = None stands for the identity matrix.
-        """
+    def cov(self, S: Array) -> Array:
+        """Return the variances of the rows of Φ v, and covariances of pairs, for Cov(v) = S."""
         B, products = self.A.base, np.zeros(self.shape)
         for k, rows in enumerate(self.parts):
             for other, columns in enumerate(self.parts[: k + 1]):
-                if S is None:
-                    products[k, other] = (k == other) * np.vecdot(B, B)
-                elif S[rows, columns].any():
+                if S[rows, columns].any():
                     products[k, other] = np.vecdot(B @ S[rows, columns], B)
         total = self.coef * products.ravel()[self.flat]
-        if not self.others.size:
-            return total
         others, rest, r, s = self.others, self.rest, self.r, self.s
-        if S is None:
-            return total + np.vecdot(rest[r], rest[s])
-        beside = self.A.apply_rows(S[others, self.own]).T
-        own = rest @ S[np.ix_(others, others)]
-        total += np.vecdot(beside[r], rest[s]) + np.vecdot(rest[r], beside[s])
-        return total + np.vecdot(own[r], rest[s])
+        if others.size:
+            beside = self.A.apply_rows(S[others, self.own]).T
+            own = rest @ S[np.ix_(others, others)]
+            total += np.vecdot(beside[r], rest[s]) + np.vecdot(rest[r], beside[s])
+            total += np.vecdot(own[r], rest[s])
+        return total
 
-
-class CopiesPosterior(WeightPosterior):
-    """Like :class:`.WeightPosterior`, output by output."""
-
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        sites: SiteSum,
-        work: Array,
-        scratch: Array | None,
-    ) -> None:
-        self._scratch, self._design = scratch, _Design(prior, groups.merged)
-        factor, self._parts = self._design.factorize(sites.lam, work)
-        projected = prior.whitened_transpose(sites.h)
-        super().__init__(prior, groups, sites, factor, projected, work)
-
-    @cached_property
-    def merged_cov(self) -> Array:
-        inverse = square_work_array(self.size, self._scratch)
+    def posterior_cov(self, scratch: Array | None, chol: Array) -> Array:
+        """Return the same of the posterior, given the factor of M."""
+        inverse = square_work_array(self.size, scratch)
         inverse.fill(0.0)
-        for part in self._parts:
-            own = np.array(self._chol[part, part], order="F")
+        for part in self.diagonal_blocks:
+            own = np.array(chol[part, part], order="F")
             inverse[part, part] = mirror_lower(dpotri(own, lower=1, overwrite_c=1)[0])
-        return self._design.cov(inverse)
+        return self.cov(inverse)
 
 
 class CopiesSolver(WeightSolver):
@@ -186,9 +160,13 @@ class CopiesSolver(WeightSolver):
         return pairs * n * m**2 + D**3 / 3.0 + groups.size * (D - A.size) * D
 
     def prior_cov(self, prior: LatentPrior) -> Array:
-        return _Design(prior, self.groups.merged).cov(None)
+        design = _Design(prior, self.groups.merged)
+        return design.cov(np.eye(design.size))
 
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
-    ) -> CopiesPosterior:
-        return CopiesPosterior(prior, self.groups, sites, self._work(keep), self.scratch)
+    ) -> WeightPosterior:
+        design, work = _Design(prior, self.groups.merged), self._work(keep)
+        factor, projected = design.factorize(sites.lam, work), prior.whitened_transpose(sites.h)
+        cov = partial(design.posterior_cov, self.scratch)
+        return WeightPosterior(prior, self.groups, sites, factor, projected, work, cov)

@@ -35,6 +35,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.typing import Array, Index
 
+from .derivatives import STENCIL
 from .joint import LatentPrior
 from .markov import MarkovPrior
 from .posterior import Posterior
@@ -42,11 +43,9 @@ from .registry import block_prior
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["FilterSolver"]
-
 # The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.
 _MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0
-# Relative step of the derivative by variances and rates: see :mod:`.derivatives`.
+# Relative step of the derivative by variances and rates.
 _STEP = 2e-3
 
 
@@ -99,11 +98,7 @@ class FilterPosterior(Posterior):
     """
 
     def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        sites: SiteSum,
-        values: _Values | None = None,
+        self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, values: _Values | None = None
     ) -> None:
         super().__init__(prior, groups, sites)
         own = self.values = values or _Values(prior)
@@ -315,7 +310,7 @@ class FilterPosterior(Posterior):
         for k, value in enumerate(block.array):
             if value == 0.0:
                 continue
-            for steps, weight in ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12)):
+            for steps, weight in STENCIL:
                 array = block.array.copy()
                 array[k] *= 1.0 + steps * _STEP
                 blocks = list(self.prior.blocks)

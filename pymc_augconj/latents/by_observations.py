@@ -35,8 +35,6 @@ from .posterior import Posterior
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["ObservationSolver"]
-
 
 class ObservationPosterior(Posterior):
     """Posterior by the factor of C and its border, of rotated rows; λ may have either sign."""

@@ -7,7 +7,7 @@ With M = I + ΦᵀΛΦ = L Lᵀ the affine map is invertible,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +25,6 @@ from .posterior import Posterior
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
 from .solver import Solver
-
-__all__ = ["WeightPosterior", "WeightSolver"]
 
 
 def _covariance_error(
@@ -59,6 +57,7 @@ class WeightPosterior(Posterior):
     """Posterior by the lower factor of M, whose upper triangle is meaningless.
 
     ``factor`` is L, log|M|, its estimated error and the diagonal of M; ``projected`` is Φᵀh.
+    ``merged_cov`` returns covariances of predictors from L, where that is faster.
     """
 
     def __init__(
@@ -69,8 +68,10 @@ class WeightPosterior(Posterior):
         factor: tuple[Array, float, float, Array],
         projected: Array,
         work: Array,
+        merged_cov: Callable[[Array], Array] | None = None,
     ) -> None:
         super().__init__(prior, groups, sites)
+        self._merged_cov = merged_cov
         self._chol, self.log_det, self.factor_error, diagonal = factor
         self._half = dtrsv(self._chol, projected, lower=1)
         self.work, self.size = work, self._half.size
@@ -79,6 +80,10 @@ class WeightPosterior(Posterior):
         self.error = precision_error(
             self.factor_error, square, lambda: diagonal, lambda: self.latent_mean
         )
+
+    @cached_property
+    def merged_cov(self) -> Array:
+        return super().merged_cov if self._merged_cov is None else self._merged_cov(self._chol)
 
     @cached_property
     def latent_mean(self) -> Array:

@@ -9,8 +9,6 @@ import numpy as np
 
 from pymc_augconj.point import Key, Point, PointMap
 
-__all__ = ["KeptParts"]
-
 
 class KeptParts:
     """Values of functions of the point, each kept until an entry that it depends on changes."""

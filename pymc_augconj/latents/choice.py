@@ -15,37 +15,20 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.errors import (
-    AugmentationError,
-    NotPositiveDefiniteError,
-    UncertainEvidenceError,
-)
-from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.typing import Array
 
 from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
-from .by_gram import GramSolver, can_sum_out, whitened_parts
+from .by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
-from .gram_pattern import GramPattern
 from .joint import LatentPrior
 from .posterior import Posterior
 from .rows import RowGroups, SiteSum
 from .solver import Solver
-
-__all__ = [
-    "SOLVERS",
-    "CertifiedSolver",
-    "cheapest_solver",
-    "choose_solver",
-    "condition",
-    "solver_of_fit",
-    "solver_of_step",
-]
-
 
 #: Solvers by name; the first wins a tie in cost.
 SOLVERS: dict[str, type[Solver]] = {
@@ -156,7 +139,7 @@ class CertifiedSolver:
             self._reconsider()
         self._asked += alone
         tried = self._makers[:1] if alone else self._makers
-        error = _FACTOR_ERROR if for_draws else _ERROR
+        error = attrgetter("factor_error" if for_draws else "error")
         posterior, which, failure = self._best(prior, sites, len(tried), error)
         if settle and which and posterior is not None and error(posterior) <= SMALL_ERROR:
             self._makers.insert(0, self._makers.pop(which))
@@ -179,7 +162,8 @@ class CertifiedSolver:
 
         Raises NotPositiveDefiniteError if there is no posterior.
         """
-        posterior, _, failure = self._best(prior, sites, len(self._makers), _MOMENTS_ERROR, keep)
+        error, count = attrgetter("divergence_error"), len(self._makers)
+        posterior, _, failure = self._best(prior, sites, count, error, keep)
         if posterior is None:
             assert failure is not None
             raise failure
@@ -225,18 +209,9 @@ class CertifiedSolver:
             self._solvers = []
 
 
-_ERROR: Callable[[Posterior], float] = attrgetter("error")
-_FACTOR_ERROR: Callable[[Posterior], float] = attrgetter("factor_error")
-_MOMENTS_ERROR: Callable[[Posterior], float] = attrgetter("divergence_error")
-
-
-def solver_of_step(
-    blocks: Sequence[LatentBlock], groups: RowGroups, maps: Sequence[LinearMap]
-) -> CertifiedSolver:
-    """Return the solver of the Gibbs sampler; raises like :func:`choose_solver`.
-
-    ``maps`` are A_b on the merged rows at the chain's start.
-    """
+def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> CertifiedSolver:
+    """Return the solver of the Gibbs sampler; raises like :func:`choose_solver`."""
+    maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)
     if not groups.coupling.rows and can_sum_out(blocks, maps):

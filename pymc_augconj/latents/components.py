@@ -24,8 +24,6 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["Component", "RowsOf", "find_components", "restricted_model"]
-
 
 @dataclass(frozen=True)
 class Component:

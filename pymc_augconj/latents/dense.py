@@ -5,7 +5,6 @@ A block may hold independent outputs u that share K, one after another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +24,6 @@ from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
-
-__all__ = ["DensePrior", "FactorPrior"]
 
 
 class DensePrior(BlockPrior):
@@ -127,22 +124,11 @@ class DensePrior(BlockPrior):
         return columns if A.coef is None else columns * A.coef
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
-        if self.block.copies == 1:
-            return gradient.congruence(A)
-        return sum((gradient.congruence(part) for part in self._parts(A)), np.zeros(()))
+        return self._pull_output(A, gradient)
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
         weights = TriangularFactor(self.chol).pull(self.chol.T @ self._pull_scale(A, G))
         return 0.5 * (weights + weights.T)
-
-    def _pull_scale(self, A: LinearMap, G: Array) -> Array:
-        """Return the derivative of ⟨G, (A S)ᵀ⟩ by S of one output."""
-        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
-        return sum((part.matrix.T @ g.T for part, g in by_copy), np.zeros(()))
-
-    def _parts(self, A: LinearMap) -> Iterator[DenseMap]:
-        """Yield the columns of A of each output."""
-        return map(DenseMap, np.split(A.dense(), self.block.copies, axis=1))
 
 
 class FactorPrior(DensePrior):

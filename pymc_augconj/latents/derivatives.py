@@ -26,8 +26,6 @@ from pymc_augconj.typing import Array
 from .by_observations import ObservationSolver
 from .joint import LatentPriors
 
-__all__ = ["STENCIL", "accumulate", "difference_slopes", "log_evidence_and_gradient"]
-
 _STEP = 2e-3
 #: Steps and weights of the central difference of fourth order.
 STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))

@@ -11,8 +11,6 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["FLAT_STD", "DiagonalPrior", "StandardPrior"]
-
 #: Standard deviation of a flat coefficient. Scaling rows and columns does not change the rounding
 #: errors of a Cholesky factorisation, so any number will do whose square outweighs the precision
 #: that data add by more than 1e16; a power of two keeps u = S v exact.

@@ -31,8 +31,6 @@ from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 from .precision import PrecisionPrior, pull_root
 
-__all__ = ["IntrinsicPrior"]
-
 # Tolerance on the row sums of B, relative to its diagonal.
 _ROUNDING = 1e-8
 
@@ -44,9 +42,9 @@ class IntrinsicPrior(PrecisionPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self.pattern, self.common, self._log_peak = block.sparsity, float(array[-1]), None
-        assert block.entries is not None
-        rows, cols = block.entries
+        self._read_pattern(block)
+        self.common, self._log_peak = float(array[-1]), None
+        rows, cols = self.entries
         sums = np.bincount(rows, array[:-1], minlength=block.size)
         largest = float(np.abs(array[:-1]).max())
         name = f"the prior precision of {block.name!r}"
@@ -129,14 +127,12 @@ class IntrinsicPrior(PrecisionPrior):
         return np.append(self._by_entries(by_cov), -by_common)
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        assert self.block.entries is not None
         by_scale = self._by_order(self._pull_scale(A, G))
         centred = by_scale - by_scale.mean(axis=0)
         centred[-1], centred[:, -1] = 0.0, 0.0
         by_precision = pull_root(self.factor, centred)
         by_precision[-1], by_precision[:, -1] = 0.0, 0.0
-        place = self.pattern.place
-        by_entries = by_precision[np.ix_(place, place)][tuple(self.block.entries)]
+        by_entries = by_precision[tuple(self.pattern.place[self.entries])]
         by_common = -0.5 * self._of_sum / self.common * by_scale[:, -1].sum()
         return np.append(by_entries, by_common)
 

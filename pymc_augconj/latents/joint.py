@@ -7,26 +7,24 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from operator import is_
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.point import Point, PointMap
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
+from .cache import KeptParts
 from .registry import block_prior
 from .rows import RowGroups
-
-__all__ = ["LatentPrior", "LatentPriors"]
-
 
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
@@ -53,16 +51,12 @@ class Border:
                 chosen.append(i)
         self.blocks = tuple(sorted(chosen))
         self.mask = np.repeat([i in chosen for i in range(len(blocks))], sizes)
-        self._known: Sequence[object] = ()
-        self._design = np.empty((n_rows, 0))
+        self._n_rows = n_rows
 
     def design(self, blocks: Sequence[BlockPrior], maps: Sequence[LinearMap]) -> Array:
         """Return Φ of its blocks, Fortran-ordered, given all blocks and maps at one θ."""
-        used = [part[i] for i in self.blocks for part in (blocks, maps)]
-        if len(used) != len(self._known) or not all(map(is_, used, self._known)):
-            parts = [blocks[i].whitened_design(maps[i]) for i in self.blocks]
-            self._known, self._design = used, np.asfortranarray(np.hstack(parts))
-        return self._design
+        parts = [blocks[i].whitened_design(maps[i]) for i in self.blocks]
+        return np.asfortranarray(np.hstack([np.empty((self._n_rows, 0)), *parts]))
 
 
 class LatentPrior:
@@ -222,10 +216,7 @@ class LatentPriors:
     """
 
     def __init__(
-        self,
-        model: LatentGaussianModel,
-        points: Sequence[Point],
-        coupling: Coupling | None = None,
+        self, model: LatentGaussianModel, points: Sequence[Point], coupling: Coupling | None = None
     ) -> None:
         self.model = model
         maps_at = [[read(point) for read in model.maps] for point in points]
@@ -239,20 +230,9 @@ class LatentPriors:
                 }
             )
         )
-        # All functions of θ: the offset, the blocks and the pairs of maps.
-        readers: list[tuple[PointMap, Callable]] = [(model.offset, _as_offset)]
-        readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
-        readers += [(read, partial(self._merge_map, i)) for i, read in enumerate(model.maps)]
-        self._readers = readers
-        peaks = enumerate((b.log_peak for b in model.blocks), start=1)
-        self._log_peaks = {i: log_peak for i, log_peak in peaks if log_peak is not None}
-        self._readers_of = [
-            [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
-        ]
+        self._kept = KeptParts()
         # Maps up to a factor, and the same on the merged rows, by block.
         self._merged: dict[int, tuple[LinearMap, LinearMap]] = {}
-        self._values: list[Any] = [None] * len(readers)
-        self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
         self._border: Border | None = None
         self._offset: Array | None = None
@@ -267,11 +247,19 @@ class LatentPriors:
         for known, prior in self._recent:
             if known == key:
                 return prior
-        self._read(point, key)
-        n_blocks = len(self.model.blocks)
-        offset = self._values[0] if self._offset is None else self._offset
-        blocks = tuple(self._values[1 : 1 + n_blocks])
-        full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True) if n_blocks else ((), ())
+        model, keep = self.model, self._kept.get
+        offset = self._offset
+        if offset is None:
+            offset = keep("offset", model.offset, point, partial(np.array, dtype=float))
+        blocks = tuple(
+            keep(("block", i), b.scale, point, partial(_block_at, b, point))
+            for i, b in enumerate(model.blocks)
+        )
+        pairs = [
+            keep(("map", i), read, point, partial(self._merge_map, i))
+            for i, read in enumerate(model.maps)
+        ]
+        full_maps, maps = zip(*pairs, strict=True) if pairs else ((), ())
         if self._border is None:
             self._border = Border(blocks, self.groups.size)
         prior = LatentPrior(offset, blocks, full_maps, maps, self._border)
@@ -281,21 +269,6 @@ class LatentPriors:
     def set_offset(self, offset: Array) -> None:
         """Take an offset at every θ, which is not the model's."""
         self._offset, self._recent = offset, []
-
-    def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
-        """Recompute the values that depend on a changed entry."""
-        stale = set(range(len(self._readers)))
-        if self._values_key is not None:
-            pairs = enumerate(zip(key, self._values_key, strict=True))
-            stale = {i for n, (new, old) in pairs if new != old for i in self._readers_of[n]}
-        # An invalid covariance raises here: then the values belong to no point.
-        self._values_key = None
-        for i in sorted(stale):
-            read, make = self._readers[i]
-            self._values[i] = make(read(point))
-            if i in self._log_peaks:
-                self._values[i].set_log_peak(partial(self._log_peaks[i], dict(point)))
-        self._values_key = key
 
     def _merge_map(self, index: int, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
@@ -322,5 +295,8 @@ class LatentPriors:
         return A, merged
 
 
-def _as_offset(value: Array) -> Array:
-    return np.array(value, dtype=float)
+def _block_at(block: LatentBlock, point: Point, array: Array) -> BlockPrior:
+    prior = block_prior(block, array)
+    if block.log_peak is not None:
+        prior.set_log_peak(partial(block.log_peak, dict(point)))
+    return prior

@@ -15,7 +15,7 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.dense import TriangularFactor
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
+from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.state_space import (
     MarkovFactor,
     MarkovInputs,
@@ -25,8 +25,6 @@ from pymc_augconj.linalg.state_space import (
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
-
-__all__ = ["MarkovPrior"]
 
 
 class MarkovPrior(BlockPrior):
@@ -114,22 +112,12 @@ class MarkovPrior(BlockPrior):
             found += [of_variance, np.vdot(by_cov, by_rate)]
         return np.array([*found, np.trace(by_cov)])
 
-    def _parts(self, A: LinearMap) -> list[DenseMap]:
-        """Return the columns of A of each output."""
-        return [DenseMap(part) for part in np.split(A.dense(), self.block.copies, axis=1)]
-
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
-        if self.block.copies == 1:
-            return self._by_array(gradient.congruence(A))
-        return self._by_array(
-            sum((gradient.congruence(part) for part in self._parts(A)), np.zeros(()))
-        )
+        return self._by_array(self._pull_output(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
-        by_scale = sum((part.matrix.T @ g.T for part, g in by_copy), np.zeros(()))
         ordered, back = self.inputs.ordered, self.inputs.back
         chol = np.asfortranarray(ordered(ordered(self.scale(np.eye(self.block.size))).T))
-        by_chol = ordered(ordered(by_scale).T).T
+        by_chol = ordered(ordered(self._pull_scale(A, G)).T).T
         weights = TriangularFactor(chol).pull(chol.T @ by_chol)
         return self._by_array(back(back(0.5 * (weights + weights.T)).T))

@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 from .joint import LatentPrior
 from .rows import RowGroups, SiteSum
 
-__all__ = ["Posterior"]
-
 
 class Posterior(ABC):
     """The posterior of the latents, valid until its solver overwrites ``work``.

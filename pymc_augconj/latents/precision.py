@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
-__all__ = ["PrecisionPrior", "pull_root"]
-
 # From this estimated error of log|Q| on, the user's own formula is used if available.
 _LEAST_ERROR = 1e-6
 
@@ -39,8 +37,8 @@ class PrecisionPrior(DensePrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        assert block.entries is not None
-        self.pattern, n_entries = block.sparsity, block.entries.shape[1]
+        self._read_pattern(block)
+        n_entries = self.entries.shape[1]
         #: Q, flat.
         self.flat = block.flat_precision(array[:n_entries])
         self.firsts = array[n_entries:]
@@ -51,6 +49,10 @@ class PrecisionPrior(DensePrior):
         else:
             self.factor = self.pattern.factorize(self.flat.copy(), name)
         self._log_peak: Callable[[], Array] | None = None
+
+    def _read_pattern(self, block: LatentBlock) -> None:
+        assert block.entries is not None
+        self.entries, self.pattern = block.entries, block.sparsity
 
     def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
         self._log_peak = log_peak
@@ -108,34 +110,29 @@ class PrecisionPrior(DensePrior):
 
     def log_det_slopes(self) -> Array:
         """Return the derivative of log|Q| by :attr:`array`."""
-        assert self.block.entries is not None
         if self.firsts.size:
             # Σ (log τ₀ + (n − 1) log τ), τ the last entry of a walk.
             slopes = np.zeros(self.array.size)
-            n_entries, n_walks = self.block.entries.shape[1], self.firsts.size
+            n_entries, n_walks = self.entries.shape[1], self.firsts.size
             slopes[n_entries:] = 1.0 / self.firsts
             last = np.arange(1, n_walks + 1) * (n_entries // n_walks) - 1
             slopes[last] = (self.block.size / n_walks - 1.0) / self.array[last]
             return slopes
-        return self.cov_within[self.pattern.positions(*self.block.entries)]
+        return self.cov_within[self.pattern.positions(*self.entries)]
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         return self._by_entries(super().pull_cov(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        assert self.block.entries is not None
-        by_scale = self._by_order(self._pull_scale(A, G))
-        by_precision = pull_root(self.factor, by_scale)
-        place = self.pattern.place
-        return by_precision[np.ix_(place, place)][tuple(self.block.entries)]
+        by_precision = pull_root(self.factor, self._by_order(self._pull_scale(A, G)))
+        return by_precision[tuple(self.pattern.place[self.entries])]
 
     def _by_order(self, matrix: Array) -> Array:
         return self.pattern.forward(self.pattern.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
         """Return derivatives by the entries of Q, given derivatives by K: ∂K = −K ∂Q K."""
-        assert self.block.entries is not None
-        rows, cols = self.block.entries
+        rows, cols = self.entries
         return -(self.cov @ by_cov @ self.cov)[rows, cols]
 
 

@@ -44,37 +44,27 @@ from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
 
-__all__ = ["PrecisionPattern", "Products", "scaled"]
-
-
 # Effects that stay in the border beside many others, where finding out what saves work costs more.
 _FEW_EFFECTS = 16
 
 
 @dataclass(frozen=True)
 class Products:
-    """Products of Φ's entries in pairs of rows that enter B, and their positions.
+    """Products of Φ's entries in pairs of rows that enter B, and their ``positions`` in it.
 
     ``first`` and ``second`` are blocks; ``coupled`` says whether the pairs of rows are coupled by
-    sites, else each row is paired with itself; ``which`` are the pairs with both values in B, None
-    for all; ``positions`` are those in B's flat values; ``twice`` is 2 where entry and transposed
-    entry coincide, so that both count, else 1.
+    sites, else each row is paired with itself. ``entries`` are those of the stacked Λ, and ``rows``
+    the rows of each pair with both values in B. ``twice`` is 2 where entry and transposed entry
+    coincide, so that both count, else 1.
     """
 
     first: int
     second: int
     coupled: bool
-    which: Index | None
+    entries: Index | slice
+    rows: tuple[Index | slice, Index | slice]
     positions: Index
     twice: Array | None
-
-    def taken(self, x: Array) -> Array:
-        """Return the entries of ``x`` that belong to the pairs."""
-        return x if self.which is None else x[self.which]
-
-    def add(self, total: Array, terms: Array) -> None:
-        """Add the pairs' terms to ``total`` in place."""
-        total[slice(None) if self.which is None else self.which] += terms
 
 
 class PrecisionPattern:
@@ -171,15 +161,19 @@ class PrecisionPattern:
     @cached_property
     def products(self) -> list[Products]:
         """Products of Φ's entries that enter B."""
-        products = []
+        products, coupling = [], self.coupling
         for a, b, coupled, left, right in self._pairs():
-            meet, which = (left >= 0) & (right >= 0), None
-            if not meet.all():
-                which = np.flatnonzero(meet)
-                left, right = left[which], right[which]
+            start = coupling.n_rows if coupled else 0
+            meet = np.flatnonzero((left >= 0) & (right >= 0))
+            which: Index | slice = slice(None)
+            entries: Index | slice = slice(start, start + left.size)
+            if meet.size < left.size:
+                which, entries = meet, start + meet
+                left, right = left[meet], right[meet]
+            rows = (coupling.first[which], coupling.second[which]) if coupled else (which, which)
             twice = np.where(left == right, 2.0, 1.0) if coupled else None
             positions = self.sparsity.positions(left, right)
-            products.append(Products(a, b, coupled, which, positions, twice))
+            products.append(Products(a, b, coupled, entries, rows, positions, twice))
         return products
 
     @cached_property
@@ -295,7 +289,11 @@ class PrecisionPattern:
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
         """Return u of every block."""
-        return [scaled(block, self.part(i, x)) for i, block in enumerate(prior.blocks)]
+        parts = (self.part(i, x) for i in range(len(prior.blocks)))
+        return [
+            part if isinstance(block, PrecisionPrior) else block.scale(part)
+            for block, part in zip(prior.blocks, parts, strict=True)
+        ]
 
     def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
         """Return all whitened latents."""
@@ -333,9 +331,58 @@ class PrecisionPattern:
         return flat
 
 
-def scaled(block: BlockPrior, part: Array) -> Array:
-    """Return u from a block's coordinates: u of structured blocks, v of the others."""
-    return part if isinstance(block, PrecisionPrior) else block.scale(part)
+class PrecisionDesign:
+    """Φ at one θ: coefficients of the blocks in B, and the matrix of the border."""
+
+    def __init__(self, pattern: PrecisionPattern, prior: LatentPrior) -> None:
+        self.pattern = pattern
+        self.maps = {i: _in_coordinates(prior.maps[i], prior.blocks[i]) for i in pattern.within}
+        n_rows = next(iter(self.maps.values())).index.size
+        parts = [prior.blocks[i].whitened_design(prior.maps[i]) for i in pattern.outside]
+        for i in pattern.intrinsic:
+            A = self.maps[i]
+            parts.append(A.apply(np.ones(A.size))[:, None])
+        self.border = np.hstack([np.empty((n_rows, 0)), *parts])
+
+    def product(self, which: Products, x: Array) -> Array:
+        """Return x times both entries of Φ in pairs of rows."""
+        for block, rows in zip((which.first, which.second), which.rows, strict=True):
+            coef = self.maps[block].coef
+            if coef is not None:
+                x = x * coef[rows]
+        return x
+
+    def transpose_within(self, weights: Array) -> Array:
+        """Return Φᵀw of the blocks in B, shape (count, n), for each row of w."""
+        return self._in_order([A.transpose_rows(weights) for A in self.maps.values()])
+
+    def transpose(self, w: Array) -> Array:
+        """Return Φᵀw."""
+        within = self._in_order([A.apply_transpose(w) for A in self.maps.values()])
+        return np.concatenate([within, w @ self.border])
+
+    def _in_order(self, parts: list[Array]) -> Array:
+        pattern = self.pattern
+        for k, i in enumerate(self.maps):
+            if i in pattern.intrinsic:
+                parts[k] = parts[k][..., pattern.columns(i) >= 0]
+        return pattern.sparsity.forward(np.concatenate(parts, axis=-1))
+
+    def apply_within(self, x: Array) -> Array:
+        """Return the part of Φ x of the blocks in B, for each row of x."""
+        parts = ((A, self.pattern.within_block(i, x)) for i, A in self.maps.items())
+        return sum((A.apply_rows(part) for A, part in parts), np.zeros(()))
+
+
+def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
+    """Return the map from a block's coordinates: u of structured blocks, v of diagonal ones."""
+    assert isinstance(A, RowSelection)
+    if isinstance(block, PrecisionPrior):
+        return A
+    scale = block.diagonal_scale
+    assert scale is not None  # see PrecisionPattern
+    coef = scale[A.index]
+    return RowSelection(A.index, coef if A.coef is None else coef * A.coef, A.size)
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:

@@ -14,8 +14,6 @@ from .intrinsic import IntrinsicPrior
 from .markov import MarkovPrior
 from .precision import PrecisionPrior
 
-__all__ = ["block_prior", "kind_of"]
-
 _ALL = (
     *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
     MarkovPrior,

@@ -14,9 +14,6 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["MergedSites", "RowGroups", "SiteSum", "weighted_sum"]
-
-
 # Codes of rows are below this.
 _MOST_CODES = 2**62
 

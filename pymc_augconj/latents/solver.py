@@ -22,8 +22,6 @@ from .posterior import Posterior
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
 
-__all__ = ["Solver"]
-
 
 class Solver(ABC):
     """Conditions latents whose blocks and groups of rows stay the same.

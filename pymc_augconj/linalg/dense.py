@@ -20,21 +20,6 @@ from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower, lower_solve, lower_times
 
-__all__ = [
-    "RELATIVE_JITTERS",
-    "TriangularFactor",
-    "cholesky_with_jitter",
-    "copy_lower",
-    "diagonal_view",
-    "lower_column_norms",
-    "lower_inverse",
-    "lower_product",
-    "lower_transpose_product",
-    "mirror_lower",
-    "square_work_array",
-    "symmetric_product",
-]
-
 # Columns per step through a triangle in NumPy: few, to skip most of the other triangle, but enough
 # that the interpreter's overhead is negligible.
 BLOCK = 128
@@ -62,18 +47,13 @@ def diagonal_view(matrix: Array) -> Array:
     return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
 
 
-def symmetric_product(K: Array, x: Array, add_to: Array | None = None) -> Array:
-    """Return K x, or `add_to` + K x, for symmetric K of shape (N, N).
+def symmetric_product(K: Array, x: Array) -> Array:
+    """Return K x for symmetric K of shape (N, N).
 
     Only one triangle of K is read (the lower one if K is Fortran-ordered, else the upper), half
     the memory traffic of ``K @ x``.
     """
-    lower = 1
-    if not K.flags.f_contiguous:
-        K = K.T
-    if add_to is None:
-        return dsymv(1.0, K, x, lower=lower)
-    return dsymv(1.0, K, x, beta=1.0, y=add_to, lower=lower)
+    return dsymv(1.0, K if K.flags.f_contiguous else K.T, x, lower=1)
 
 
 def lower_product(L: Array, x: Array) -> Array:

@@ -29,17 +29,6 @@ from pymc_augconj.typing import Array, Index
 
 from .rounding import probes, trace_error
 
-__all__ = [
-    "BandedFactor",
-    "BorderedFactor",
-    "Factor",
-    "SparseFactor",
-    "UpdatedFactor",
-    "factor_of_walks",
-    "factorize_band",
-    "refuse_improper",
-]
-
 # Below this share of diagonals the dense inverse is solved for within the band.
 _NARROW = 0.1
 

@@ -4,7 +4,8 @@ Two kinds cover every model: :class:`RowSelection`, where each predictor takes o
 possibly scaled (a GP at its inputs, ``f[idx]``, ``alpha[group]``, an intercept), and
 :class:`DenseMap` (a design matrix, basis functions, differences). A :class:`SelectionSum` is a
 dense map with few entries a row (correlated effects); a :class:`CopiesMap` is one whose rows repeat
-between independent outputs of a process. Neither need be formed.
+between independent outputs of a process. Neither need be formed. Methods are described once, at
+:class:`RowSelection`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from pymc_augconj.typing import Array, Index
-
-__all__ = ["CopiesMap", "DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
 
 
 def times(x: Array, coef: Array | None) -> Array:
@@ -145,17 +144,14 @@ class _Multiple(RowSelection):
 
     @property
     def multiple_of(self) -> tuple[float, RowSelection]:
-        """C and B."""
         return self._of
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether the predictors take the latent values in their order, each once."""
         return self._of[1].is_diagonal
 
     @cached_property
     def coef(self) -> Array:
-        """The coefficients."""
         c, base = self._of
         return np.full(self.index.size, c) if base.coef is None else c * base.coef
 
@@ -172,56 +168,44 @@ class DenseMap:
 
     @property
     def size(self) -> int:
-        """Length of u."""
         return self.matrix.shape[1]
 
     @property
     def is_identity(self) -> bool:
-        """Whether A is the identity matrix; a dense one is never treated as such."""
         return False
 
     def apply(self, u: Array) -> Array:
-        """Return A u, shape (N,)."""
         return self.matrix @ (u if self.columns is None else self.columns * u)
 
     def magnitude(self, u: Array) -> Array:
-        """Return |A| |u|, shape (N,)."""
         return np.abs(self.matrix) @ np.abs(u if self.columns is None else self.columns * u)
 
     def largest_entries(self) -> Array:
-        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
         largest = np.maximum(self.matrix.max(axis=0), -self.matrix.min(axis=0))
         return largest if self.columns is None else largest * np.abs(self.columns)
 
     def apply_transpose(self, w: Array) -> Array:
-        """Return Aᵀ w, shape (size,)."""
         product = self.matrix.T @ w
         return product if self.columns is None else self.columns * product
 
     def apply_rows(self, u: Array) -> Array:
-        """Return A u for each row of u, shape (count, N)."""
         return u @ self.dense().T
 
     def transpose_rows(self, w: Array) -> Array:
-        """Return Aᵀ w for each row of w, shape (count, size)."""
         return w @ self.dense()
 
     def congruence(self, matrix: Array) -> Array:
-        """Return Aᵀ M A, shape (size, size)."""
         dense = self.dense()
         return dense.T @ matrix @ dense
 
     def rows(self, which: Index | slice) -> DenseMap:
-        """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
 
     def select(self, columns: Index) -> DenseMap:
-        """Return the map from the latents ``columns`` alone."""
         factors = None if self.columns is None else self.columns[columns]
         return DenseMap(np.asfortranarray(self.matrix[:, columns]), factors)
 
     def dense(self) -> Array:
-        """Return A as a matrix, shape (N, size)."""
         return self.matrix if self.columns is None else self.matrix * self.columns
 
 
@@ -252,11 +236,9 @@ class SelectionSum(DenseMap):
 
     @property
     def size(self) -> int:
-        """Length of u."""
         return self.parts[0].size
 
     def largest_entries(self) -> Array:
-        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
         n_rows = self.parts[0].index.size
         terms = zip(self.coefs, self.parts, strict=True)
         values = [np.full(n_rows, c) if B.coef is None else c * B.coef for c, B in terms]
@@ -267,17 +249,14 @@ class SelectionSum(DenseMap):
         return np.asarray(abs(total).max(axis=0).toarray()).ravel()
 
     def apply(self, u: Array) -> Array:
-        """Return A u, shape (N,)."""
         terms = zip(self.coefs, self.parts, strict=True)
         return sum((c * part.apply(u) for c, part in terms), np.zeros(()))
 
     def apply_transpose(self, w: Array) -> Array:
-        """Return Aᵀ w, shape (size,)."""
         terms = zip(self.coefs, self.parts, strict=True)
         return sum((c * part.apply_transpose(w) for c, part in terms), np.zeros(()))
 
     def rows(self, which: Index | slice) -> SelectionSum:
-        """Return the map onto the predictors ``which`` alone."""
         return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
 
 
@@ -317,30 +296,24 @@ class CopiesMap(DenseMap):
 
     @property
     def size(self) -> int:
-        """Length of u."""
         return self.copies * self.base.shape[1]
 
     def apply(self, u: Array) -> Array:
-        """Return A u, shape (N,)."""
         return self.apply_rows(u[None])[0]
 
     def magnitude(self, u: Array) -> Array:
-        """Return |A| |u|, shape (N,)."""
         coef = None if self.coef is None else np.abs(self.coef)
         absolute = CopiesMap(np.abs(self.base), self.position, self.copy, coef, self.copies)
         return absolute.apply(np.abs(u))
 
     def apply_transpose(self, w: Array) -> Array:
-        """Return Aᵀ w, shape (size,)."""
         return self.transpose_rows(w[None])[0]
 
     def apply_rows(self, u: Array) -> Array:
-        """Return A u for each row of u, shape (count, N)."""
         products = u.reshape(len(u), self.copies, -1) @ self.base.T
         return times(products[:, self.copy, self.position], self.coef)
 
     def transpose_rows(self, w: Array) -> Array:
-        """Return Aᵀ w for each row of w, shape (count, size)."""
         length = self.copies * len(self.base)
         flat = self.copy * len(self.base) + self.position
         sums = np.array([np.bincount(flat, row, length) for row in times(w, self.coef)])
@@ -348,7 +321,6 @@ class CopiesMap(DenseMap):
         return products.reshape(len(w), -1)
 
     def rows(self, which: Index | slice) -> CopiesMap:
-        """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
         return CopiesMap(self.base, self.position[which], self.copy[which], coef, self.copies)
 

@@ -25,18 +25,6 @@ from pymc_augconj.typing import Array
 
 from .dense import diagonal_view
 
-__all__ = [
-    "EPS",
-    "LARGEST_ERROR",
-    "SCREEN",
-    "SMALL_BOUND",
-    "SMALL_ERROR",
-    "dense_error",
-    "precision_error",
-    "probes",
-    "trace_error",
-]
-
 #: Errors of a log evidence, in nats. Up to the first it counts as exact; from the second on it is
 #: useless. Between them it is used where no other way of computing it does better.
 SMALL_ERROR, LARGEST_ERROR = 1e-2, 1.0
@@ -67,15 +55,7 @@ def trace_error(half: Array) -> float:
 
 
 def dense_error(chol: Array, diagonal: Array) -> float:
-    """Return the estimated error of log|C|.
-
-    Parameters
-    ----------
-    chol : ndarray, shape (n, n)
-        The lower factor; the upper triangle is not read.
-    diagonal : ndarray, shape (n,)
-        The diagonal of C.
-    """
+    """Return the estimated error of log|C|, given its lower factor and its diagonal."""
     pivots = diagonal_view(chol)
     screened = EPS * diagonal.size * float((diagonal / pivots**2).sum())
     if screened <= SCREEN:
@@ -86,17 +66,10 @@ def dense_error(chol: Array, diagonal: Array) -> float:
 def precision_error(
     of_log_det: float, square: float, diagonal: Callable[[], Array], mean: Callable[[], Array]
 ) -> float:
-    """Return the estimated error of ½ gᵀM⁻¹g − ½ log|M|.
+    """Return the estimated error of ½ gᵀM⁻¹g − ½ log|M|, given that of log|M| and gᵀM⁻¹g.
 
-    Parameters
-    ----------
-    of_log_det : float
-        Error of log|M|.
-    square : float
-        gᵀM⁻¹g.
-    diagonal, mean : callable
-        Return the diagonal of M, and M⁻¹g, which moves by M⁻¹ ΔM M⁻¹g. Called where the bound
-        xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough.
+    ``diagonal`` and ``mean`` return the diagonal of M and x = M⁻¹g, which moves by M⁻¹ ΔM x; they
+    are called where the bound xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough.
     """
     of_square = of_log_det * square
     if not of_square <= SMALL_BOUND:

@@ -34,15 +34,7 @@ from scipy.sparse.linalg import spilu
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index, Mask
 
-from .factors import (
-    BandedFactor,
-    Factor,
-    SparseFactor,
-    factorize_band,
-    refuse_improper,
-)
-
-__all__ = ["BandPattern", "SparsePattern", "SymmetricPattern", "find_pattern"]
+from .factors import BandedFactor, Factor, SparseFactor, factorize_band, refuse_improper
 
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
@@ -64,22 +56,9 @@ _WEAK = 1e-3
 class SymmetricPattern(ABC):
     """Pattern of a symmetric matrix, and an order of elimination.
 
-    Values are stored flat: those of L, of which the matrix has some.
-
-    Attributes
-    ----------
-    size : int
-        n.
-    order, place : ndarray of int, shape (n,)
-        Rows in the order of elimination, and the position of each row in it.
-    is_reversed : bool
-        Whether the order is the reverse of the rows' own.
-    diagonal : slice or ndarray of int, shape (n,)
-        Positions of the diagonal in the flat values.
-    n_flat : int
-        Length of the flat values.
-    multiplications : float
-        Cost of a factorisation, in the unit of LAPACK's within a band.
+    Values are stored flat, ``n_flat`` of them: those of L, of which the matrix has some. ``order``
+    are the rows in the order of elimination, ``is_reversed`` if that is the reverse of their own,
+    and ``place`` is the position of each row in it; ``diagonal`` are positions in the flat values.
     """
 
     size: int
@@ -180,8 +159,6 @@ class SparsePattern(SymmetricPattern):
 
     Parameters
     ----------
-    size, rows, cols
-        As of a :class:`.BandPattern`; each entry once or more.
     limit : int, optional
         The most entries that L may have in an order of minimum degree; ValueError if it has more.
     given : ndarray of int, optional
@@ -196,9 +173,9 @@ class SparsePattern(SymmetricPattern):
         n₂, and the number of columns of the border, which are the corner's first.
     arrays : tuple of ndarray of int
         Start of the values below the diagonal of each sparse column; rows and columns of the flat
-        values of the sparse columns, the diagonal first, then the entries below it column by
-        column, fill included and the border's excluded; and where products of these are
-        subtracted, see :func:`.product_runs`.
+        values of the sparse columns, first of the diagonal, then below it column by column with
+        fill but without the border; and where their products are subtracted, see
+        :func:`.product_runs`.
     """
 
     is_reversed = False

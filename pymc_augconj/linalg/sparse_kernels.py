@@ -10,19 +10,6 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "count_below",
-    "eliminate",
-    "elimination_tree",
-    "inverse_within_band",
-    "invert",
-    "multiply",
-    "product_runs",
-    "rows_below",
-    "solve",
-    "solve_bidiagonal",
-]
-
 
 @njit(cache=True)
 def elimination_tree(starts: Index, neighbours: Index) -> Index:

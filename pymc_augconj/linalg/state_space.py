@@ -1,8 +1,8 @@
 """Cholesky factors of K + D in linear time: K the covariance of a Markov process, D diagonal.
 
 A Matérn process of ν = ½, 3/2, 5/2 over one input is the first entry of the state of a linear
-stochastic differential equation of dimension 1, 2, 3, driven by white noise. Over the ordered
-inputs t₁ ≤ t₂ ≤ …, with gaps scaled by the rate √(2ν)/ℓ and derivatives of the state likewise,
+stochastic differential equation of dimension 1, 2, 3. Over the ordered inputs t₁ ≤ t₂ ≤ …, with
+gaps scaled by the rate √(2ν)/ℓ and derivatives of the state likewise,
 
     x₁ ~ N(0, P),        xᵢ ~ N(Aᵢ xᵢ₋₁, P − Aᵢ P Aᵢᵀ),        fᵢ = hᵀxᵢ,
 
@@ -12,10 +12,9 @@ kᵢ = Vᵢh/sᵢ,
 
     L⁻¹y = e:    eᵢ = yᵢ − hᵀmᵢ,    mᵢ₊₁ = Aᵢ₊₁ (mᵢ + kᵢ eᵢ).
 
-It works with covariances because the state's precisions grow like the fifth power of the inverse
-gap, and have no digits for close inputs. For the same reason the process noise P − A P Aᵀ comes
-from integrals ∫ uᵏ exp(−2u) du for short gaps. Sums of processes have all their states; a constant
-is a process of ν = ½ and rate zero; an infinite gap starts an independent process.
+The state's precisions have no digits for close inputs, and neither has P − A P Aᵀ, which comes from
+integrals ∫ uᵏ exp(−2u) du for short gaps. Sums of processes have all their states; a constant is a
+process of ν = ½ and rate zero; an infinite gap starts an independent process.
 
 References
 ----------
@@ -40,13 +39,6 @@ from .rounding import EPS
 if TYPE_CHECKING:
     from .state_space_kernels import Passes
 
-__all__ = [
-    "MarkovFactor",
-    "MarkovInputs",
-    "product_with_cov",
-    "stationary_cov",
-    "transitions_of",
-]
 
 # Rounding errors of a pivot, in units of EPS times the variance of the process: against 50 digits
 # they were below one, for gaps from 1e-9 to 10 lengthscales.
@@ -144,29 +136,16 @@ def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> 
 
 
 class MarkovFactor:
-    """L and s of K + (own + extra) I.
+    """L and s of K + (own + extra) I, for variances and rates as of a ``"markov"`` block.
 
-    Parameters
-    ----------
-    array : ndarray, shape (2 C + 1,)
-        Variance and rate of each process, then the noise variance of every value.
-    extra : ndarray, shape (n,), optional
-        Further noise variances; where negative, s has as many negative entries if there is a
-        Gaussian with the precision K⁻¹ + 1/extra.
-    known : tuple of ndarray, optional
-        The :func:`.transitions` of these processes and gaps.
+    ``array``, (2 C + 1,), has the variance and rate of each process, then the noise variance of
+    every value, own. ``extra``, (n,), are further noise variances; where negative, s has as many
+    negative entries if there is a Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the
+    :func:`.transitions` of these processes and gaps. ``pivots`` and ``prior`` are s, and s without
+    ``extra``, in the order of inputs; ``error`` is the estimated rounding error of log|K + D|.
 
-    Attributes
-    ----------
-    pivots, prior : ndarray, shape (n,)
-        s, and s without ``extra``, in the order of inputs.
-    error : float
-        Estimated rounding error of log|K + D|.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If a number is not finite, or a pivot has the wrong sign; the message has ``name``.
+    Raises NotPositiveDefiniteError, with ``name``, if a number is not finite, or a pivot has the
+    wrong sign.
     """
 
     def __init__(

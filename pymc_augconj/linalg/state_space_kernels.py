@@ -11,8 +11,6 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Passes", "passes", "transitions"]
-
 # Scaled gaps below which the process noise comes from integrals.
 _SHORT = 1.0
 _INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))
@@ -126,10 +124,9 @@ def _write_transitions(
 class Passes(NamedTuple):
     """The loops for states of one dimension.
 
-    ``filter`` writes s, s without the extra noise, and the gains; ``variances`` what it is called.
-    ``forward`` and ``backward`` take rows of values in order, and write their results to these: of
-    L or, unless they are products, its inverse with D^½ = ``scale`` on its right; of Lᵀ or its
-    inverse with it on its left.
+    ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
+    overwrite rows of values in order with products of L or, unless they are products, its inverse
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
     """
 
     filter: Any

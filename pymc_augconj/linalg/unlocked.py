@@ -16,9 +16,6 @@ from scipy.linalg import cython_blas, cython_lapack
 
 from pymc_augconj.typing import Array
 
-__all__ = ["add_outer", "cholesky_in_place", "invert_lower", "lower_solve", "lower_times"]
-
-
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
@@ -69,12 +66,7 @@ def lower_times(
 ) -> Array:
     """Overwrite X with L X, Lᵀ X, X L or X Lᵀ, times ``factor``; return it.
 
-    Parameters
-    ----------
-    L : ndarray, shape (N, N)
-        Only its lower triangle is read.
-    X : ndarray
-        Fortran-ordered, or rows of a matrix that is.
+    Only the lower triangle of L is read. X is Fortran-ordered, or rows of a matrix that is.
     """
     return _apply(_dtrmm, L, X, transposed, right, factor)
 
@@ -123,13 +115,9 @@ def add_outer(X: Array, x: Array, y: Array) -> Array:
 def cholesky_in_place(X: Array, *, upper: bool = False) -> int:
     """Overwrite a triangle of X with its Cholesky factor; return LAPACK's ``info``.
 
-    Parameters
-    ----------
-    X : ndarray, shape (N, N)
-        Symmetric, with contiguous columns. The other triangle is neither read nor written.
-    upper : bool
-        Write U with X = Uᵀ U instead of L with X = L Lᵀ. For ``X = K.T`` of a K in C order this
-        leaves the lower factor in the lower triangle of K.
+    X has contiguous columns, and its other triangle is neither read nor written. ``upper`` writes U
+    with X = Uᵀ U instead of L with X = L Lᵀ: for ``X = K.T`` of a K in C order this leaves the
+    lower factor in the lower triangle of K.
     """
     info = _Int(0)
     _dpotrf(_FLAG["U" if upper else "L"], _size(len(X)), *_checked(X), ctypes.byref(info))

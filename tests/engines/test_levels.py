@@ -14,8 +14,7 @@ from scipy.special import log_expit
 import pymc_augconj as pac
 from pymc_augconj.api.sparse_step import SparseGibbs
 from pymc_augconj.api.sparsify import sparsified
-from pymc_augconj.engines.gibbs.levels import Level
-from pymc_augconj.engines.gibbs.moves.given_latents import update_level
+from pymc_augconj.engines.gibbs.moves.given_latents import Level, update_level
 from pymc_augconj.engines.gibbs.state import State
 
 X = np.linspace(0.0, 1.0, 4)[:, None]

@@ -17,7 +17,7 @@ import pymc_augconj as pac
 from pymc_augconj.api.updates import GradientUpdate, SliceUpdate
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION, draw_gaussian
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.engines.gibbs.targets import PointTarget
+from pymc_augconj.engines.gibbs.state import PointTarget
 from pymc_augconj.latents.by_observations import ObservationSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.rows import RowGroups, SiteSum

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.latents.by_gram import GramSolver, can_sum_out, whitened_parts
+from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum

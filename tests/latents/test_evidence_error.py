@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.gibbs.evidence_check import check_log_evidence
+from pymc_augconj.engines.gibbs.moves.latents import check_log_evidence
 from pymc_augconj.errors import (
     AugmentationError,
     NotPositiveDefiniteError,

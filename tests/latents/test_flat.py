@@ -11,10 +11,9 @@ from numpy.testing import assert_allclose
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.by_gram import GramSolver
+from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.choice import SOLVERS
 from pymc_augconj.latents.diagonal import FLAT_STD
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups

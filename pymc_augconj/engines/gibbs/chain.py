@@ -18,8 +18,6 @@ from .held_sites import HeldSites
 from .observed import SiteData, observe
 from .parts import Part, make_parts
 
-__all__ = ["Chain"]
-
 
 class Chain:
     """A model, its observed variables and the parts of its latents.

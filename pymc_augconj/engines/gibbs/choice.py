@@ -37,8 +37,6 @@ from pymc_augconj.point import Point
 
 from .held_sites import HeldSites
 
-__all__ = ["choose_held", "share_of_information"]
-
 # Below this γ sites are held.
 _SMALL_SHARE = 0.3
 # Latents for which γ is computed.
@@ -46,10 +44,7 @@ _MANY_LATENTS = 100
 
 
 def choose_held(
-    model: LatentGaussianModel,
-    point: Point,
-    sites: str = "auto",
-    probes: Sequence[Point] = (),
+    model: LatentGaussianModel, point: Point, sites: str = "auto", probes: Sequence[Point] = ()
 ) -> tuple[str, ...]:
     """Return the observed variables whose sites are held, for a chain that starts at ``point``.
 

@@ -1,14 +1,25 @@
-"""Elliptical slice sampling of N(v; m, Σ) e^{r(v)}: no rejection, no tuning, no factorisation.
+"""Moves that leave a Gaussian density times exp r as it is: elliptical slices, and trajectories.
 
 A fresh draw v* of N(m, Σ) and the present v span an ellipse around m that leaves N(m, Σ) as it is,
 
     v(φ) = m + (v − m) cos φ + (v* − m) sin φ,
 
-and a point of it with r above a random level is found by shrinking an interval of φ towards φ = 0.
+and a point of it with r above a random level is found by shrinking an interval of φ towards φ = 0,
+without tuning or a factorisation. Where r is steep, so that ellipses hardly move, trajectories of
+the Hamiltonian ½|ν|² + ½|p|² − r(ν), p ~ N(0, I), follow its gradient: a step of angle δ is
+
+    p += ½ δ ∇r(ν),        (ν, p) turned by δ,        p += ½ δ ∇r(ν).
+
+It is reversible and keeps volume, and where r = 0 it is exact. Of a trajectory of L steps a number
+drawn uniformly from 0, …, L goes back in time. The next state is one of its L + 1 points with
+probabilities in proportion to e^{−H}: from each of them the same trajectory would have been made
+with the same probability.
 
 References
 ----------
 Murray, Adams & MacKay (2010), Elliptical slice sampling. AISTATS.
+Shahbaba, Lan, Johnson & Neal (2014), Split Hamiltonian Monte Carlo. Statistics and Computing 24.
+Betancourt (2017), A conceptual introduction to Hamiltonian Monte Carlo. arXiv:1701.02434, A.3.
 """
 
 from __future__ import annotations
@@ -19,8 +30,6 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_augconj.typing import Array, Index
-
-__all__ = ["elliptical_slice", "elliptical_slices"]
 
 # The interval shrinks by a half or so each time: by now the angle does not show in float64.
 _LARGEST_TRIALS = 100
@@ -74,3 +83,40 @@ def elliptical_slices(
         phi[left] = lower[left] + (upper[left] - lower[left]) * rng.random(left.size)
     phi[left] = 0.0
     return np.cos(phi), np.sin(phi), values, count / max(current.size, 1)
+
+
+def trajectory(
+    rng: np.random.Generator,
+    residual: Callable[[Array], tuple[float, Array]],
+    nu: Array,
+    angle: float,
+    steps: int,
+) -> tuple[Array, float, float]:
+    """Return the next ν, r there, and the mean acceptance probability of the other points.
+
+    ``residual`` gives r and its gradient at ν, −∞ or NaN outside the support; ``angle`` is δ,
+    ``steps`` L.
+    """
+    cos, sin = math.cos(angle), math.sin(angle)
+    value, slope = residual(nu)
+    p = rng.standard_normal(nu.size)
+    start = 0.5 * float(nu @ nu + p @ p) - value
+    chosen, chosen_value, log_total, accepted = nu, value, 0.0, 0.0
+    back = int(rng.integers(steps + 1))
+    for sign, count in ((-1.0, back), (1.0, steps - back)):
+        # Back in time is forward with the opposite momentum.
+        at, momentum, force = nu, sign * p, slope
+        for _ in range(count):
+            half = momentum + (0.5 * angle) * force
+            at, momentum = cos * at + sin * half, cos * half - sin * at
+            there, force = residual(at)
+            momentum = momentum + (0.5 * angle) * force
+            log_weight = start + there - 0.5 * float(at @ at + momentum @ momentum)
+            if not math.isfinite(log_weight):
+                # Nor is anything beyond, from wherever a trajectory comes.
+                break
+            accepted += math.exp(min(log_weight, 0.0))
+            log_total = float(np.logaddexp(log_total, log_weight))
+            if rng.random() < math.exp(log_weight - log_total):
+                chosen, chosen_value = at, there
+    return chosen, chosen_value, accepted / steps

@@ -43,9 +43,8 @@ from scipy.sparse.csgraph import connected_components
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
+from pymc_augconj.latents.by_gram import GramPattern, can_sum_out, whitened_parts
 from pymc_augconj.latents.dense import DensePrior
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
@@ -55,8 +54,6 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .tilted import Levels
-
-__all__ = ["Shift", "best_share", "choose_factors", "find_independent", "find_shifts"]
 
 # Blocks with fewer latents share a factor.
 _SMALL = 32

@@ -1,19 +1,12 @@
 """Held sites: Gaussian sites (h, λ ≥ 0) in place of a density without an auxiliary variable.
 
-Whatever they are, the sampler is exact; how fast it mixes depends on how closely they resemble the
-densities. They are those of the variational Gaussian approximation at a typical θ,
-
-    λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
-
-chosen when a chain starts, again at the end of windows that double during tuning, and never after.
-Where latents are drawn by factor the approximation costs too much: E is then under the means and
-variances that predictors had in the last window.
-Those of steps, which say so, and of latents within bounds are by expectation propagation: an
-ellipse should be as wide as the posterior (Fagan et al. 2016), and a variational approximation lies
-within the walls.
-Where log p is not concave, negative eigenvalues of λ are set to zero, and h is such that the mean
-of the approximation stays as it is. Sites (0, 0) hold where there is no approximation: the ellipses
-of the latents are then those of their prior.
+They are those of the variational Gaussian approximation at a typical θ, λ = −E ∂² log p(y | η) and
+h = E ∂ log p(y | η) + λ E η, chosen when a chain starts and at the end of windows that double
+during tuning, see ``docs/theory/held_sites.md``. Where latents are drawn by factor, E is under the
+moments that predictors had in the last window. Sites of steps and of latents within bounds are by
+expectation propagation: a variational approximation lies within the walls. Negative eigenvalues of
+λ are set to zero, and h is such that the mean of the approximation stays as it is. Sites (0, 0)
+hold where there is no approximation.
 """
 
 from __future__ import annotations
@@ -37,9 +30,6 @@ from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
-
-__all__ = ["HeldSites"]
-
 
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
@@ -85,21 +75,12 @@ class _Rule:
 class HeldSites:
     """Held sites of one chain, with what it takes to choose them.
 
-    Attributes
-    ----------
-    held : frozenset of str
-        The observed variables whose sites are held.
-    h, lam : ndarray, or None
-        Sites of all predictors, stacked; None before the first choice. They are chosen at the mean
-        of the entries ``names`` of the point; ``by_moments`` takes expectations under the moments
-        that predictors had during the last window, instead of the approximation's, which takes a
-        factorisation of all latents.
-    predictor : ndarray
-        The predictors of the present step; asked for ``by_moments`` alone.
-    slices, trials
-        Elliptical slices a step, and the evaluations that one took in the last window.
-    angle : float
-        Angle of the steps of trajectories.
+    ``h`` and ``lam`` are those of all predictors, stacked, None before the first choice. They are
+    chosen at the mean of the entries ``names`` of the point. ``by_moments`` takes expectations
+    under the moments that predictors had during the last window, instead of the approximation's,
+    which takes a factorisation of all latents; it needs ``predictor``, that of the present step.
+    ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
+    window, and ``angle`` is that of the steps of trajectories.
     """
 
     def __init__(
@@ -116,8 +97,7 @@ class HeldSites:
         self.held = frozenset(held)
         self._rule = _Rule(self.held)
         self._layout = SiteLayout(
-            [site.shape for site in model.sites],
-            [self._rule.full(site) for site in model.sites],
+            [site.shape for site in model.sites], [self._rule.full(site) for site in model.sites]
         )
         self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None

@@ -20,8 +20,6 @@ from pymc_augconj.typing import Array, Index
 
 from .held_sites import HeldSites
 
-__all__ = ["Held", "SiteData", "observe"]
-
 
 class Held:
     """A held site in place of an augmentation, and what it leaves of the density."""

@@ -10,13 +10,11 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import SiteLayout, Span
-from pymc_augconj.latents.by_gram import GramSolver, whitened_parts
+from pymc_augconj.latents.by_gram import GramPattern, GramSolver, whitened_parts
 from pymc_augconj.latents.choice import CertifiedSolver, solver_of_step
 from pymc_augconj.latents.components import find_components, restricted_model
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import FixedValue, Point
@@ -28,8 +26,6 @@ from .observed import Held, SiteData
 from .site_terms import SiteTerms
 from .tilted import Conditional, Tilted
 
-__all__ = ["Part", "make_parts"]
-
 # Of the posterior mean, by which the rate of draws factor by factor is found.
 _ITERATIONS = 8
 # Standard normal vectors of held sites within factors: here densities cost more than solutions.
@@ -40,28 +36,14 @@ _ENSEMBLE = 1
 class Part:
     """The latents that one Gaussian move draws, and their solver.
 
-    Attributes
-    ----------
-    blocks, latents
-        Latent blocks of the model, and which of the latents of each.
-    members : list of (SiteData, int)
-        Observed variables, and the group of the predictors of each.
-    rows : ndarray of int
-        Those predictors in the stacked η.
-    sites, priors, solver
-        Sites given ω, and prior and solver of these latents and predictors alone.
-    collapsed : list of str
-        The updates of hyperparameters that integrate out its latents.
-    tilted : Tilted, optional
-        Log ratio of densities to held sites; None where there are none.
-    factors : list of Part
-        Parts of its latents given the others; empty where all are drawn at once.
-    shifts : list of Shift
-        Directions that the data do not determine, of the whole part.
-    factorizes : bool
-        Whether values of θ without a chol(K) are outside the support of move 3.
-    eta, log_prior
-        The predictors and the log prior density of the latents that were drawn last.
+    ``latents`` are those of each of the model's ``blocks``, and ``members`` observed variables with
+    the group of the predictors of each, of which ``rows`` are those in the stacked η. ``collapsed``
+    names the updates of hyperparameters that integrate out its latents. ``factors`` are parts of
+    its latents given the others, of the same predictors; empty where all are drawn at once.
+    ``shifts`` are directions that the data do not determine, and ``joint_share`` the share of steps
+    that draw all factors at once. ``factorizes`` says whether values of θ without a chol(K) are
+    outside the support of move 3. ``eta`` and ``log_prior`` are the predictors and the log prior
+    density of the latents that were drawn last.
     """
 
     blocks: tuple[int, ...]
@@ -142,14 +124,8 @@ def make_parts(
         stacked = np.concatenate([own.ravel() for own in rows])
         own_model = restricted_model(model, component, stacked)
         priors = LatentPriors(own_model, points, layout.coupling)
-        maps = [read(points[0]) for read in own_model.maps]
-        if priors.groups.inverse is not None:
-            maps = [A.rows(priors.groups.first) for A in maps]
-        solver = (
-            solver_of_step(own_model.blocks, priors.groups, maps)
-            if plan.factors is None
-            else CertifiedSolver([partial(_gram_solver, own_model.blocks, priors.groups, maps)])
-        )
+        make = solver_of_step if plan.factors is None else _gram_solver
+        solver = make(own_model.blocks, priors.groups)
         held = [
             (one, one.how, span)
             for (one, _), span in zip(members, layout.spans, strict=True)
@@ -196,12 +172,10 @@ def _factor(
         offset=FixedValue(np.zeros(model.n_rows)),
     )
     priors = LatentPriors(own_model, points, part.priors.groups.coupling)
-    maps = [read(points[0]).rows(priors.groups.first) for read in own_model.maps]
-    names = [f"collapsed {block.name}" for block in own_model.blocks]
-    solver, tilted = solver_of_step(own_model.blocks, priors.groups, maps), None
+    names, tilted = [f"collapsed {block.name}" for block in own_model.blocks], None
+    # ν of independent levels is independent in the order of elimination.
+    solver = (_gram_solver if held else solver_of_step)(own_model.blocks, priors.groups)
     if held:
-        # ν of independent levels is independent in the order of elimination.
-        solver = CertifiedSolver([partial(_gram_solver, own_model.blocks, priors.groups, maps)])
         levels = find_independent(own_model.blocks, [read(points[0]) for read in own_model.maps])
         tilted = Tilted(held, priors.groups, solver, slices or 1, 1, levels, _ENSEMBLE)
     return Part(
@@ -239,7 +213,6 @@ def _rate(part: Part, point: Point) -> float:
     return float(np.sqrt(after / before)) if before > 0.0 else 0.0
 
 
-def _gram_solver(
-    blocks: Sequence[LatentBlock], groups: RowGroups, maps: Sequence[LinearMap]
-) -> GramSolver:
-    return GramSolver(groups, GramPattern(whitened_parts(blocks, maps)))
+def _gram_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> CertifiedSolver:
+    pattern = GramPattern(whitened_parts(blocks, groups.maps or ()))
+    return CertifiedSolver([partial(GramSolver, groups, pattern)])

@@ -21,8 +21,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["pool"]
-
 # Cells are worth it from this many observations in each, on average.
 _LEAST = 2.0
 

@@ -2,7 +2,7 @@
 
 0. hyperparameters given the latents whose entries are independent then, all at once;
 1. hyperparameters of the likelihoods given the latents, ω integrated out; some of them once more
-   while the level of a predictor moves against them, see :mod:`.levels`;
+   while the level of a predictor moves against them, see :mod:`.moves.given_latents`;
 2. ω given everything;
 3. hyperparameters of the prior given ω, the latents integrated out;
 4. the latents given everything.
@@ -33,13 +33,9 @@ from pymc_augconj.typing import Array
 
 from .chain import Chain
 from .held_sites import HeldSites
-from .levels import find_levels
-from .moves import by_factor, collapsed, given_latents, latents
+from .moves import by_factor, given_latents, latents
 from .parts import Part
-from .state import GibbsInfo, State
-from .targets import Update
-
-__all__ = ["GibbsSampler"]
+from .state import GibbsInfo, State, Update
 
 # Evaluations with other rounding, the units in the last place that they move a number by, and how
 # much larger an error may be than the largest that they show.
@@ -91,7 +87,7 @@ class GibbsSampler:
         self.parts, self.priors = self.chain.parts, self.chain.priors
         # The first factor has the intercepts.
         own = [part.factors[0] if part.factors else part for part in self.parts]
-        self.levels = find_levels(own, {h.value_name for h in plan.level})
+        self.levels = given_latents.find_levels(own, {h.value_name for h in plan.level})
         self._recent = np.full(_RECENT, np.nan)
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
@@ -156,7 +152,7 @@ class GibbsSampler:
             return
         latents.draw_auxiliary(rng, chain, state, part)
         before = dict(state.point)
-        collapsed.update_collapsed(rng, chain, state, part)
+        latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
         relax = not part.collapsed
@@ -168,7 +164,7 @@ class GibbsSampler:
             # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
             # now on values of θ without one are outside the support from the outset.
             part.factorizes, state.point = True, before
-            collapsed.update_collapsed(rng, chain, state, part)
+            latents.update_collapsed(rng, chain, state, part)
             latents.draw_latents(rng, chain, state, part, relax=relax)
 
     def _describe(self, state: State) -> None:

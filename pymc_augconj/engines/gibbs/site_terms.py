@@ -24,8 +24,6 @@ from pymc_augconj.typing import Array
 
 from .observed import SiteData
 
-__all__ = ["SiteTerms"]
-
 
 class _Term:
     """Sites of all rows, about the origin; and the same merged at the offset asked for last.

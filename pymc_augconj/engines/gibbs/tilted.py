@@ -2,28 +2,19 @@
 
 Let Z(θ) normalise p(f | θ) times all sites of a part, those of ω and the held ones, let f = f(θ, ν)
 map standard normal numbers to that Gaussian distribution, and let r(f) = Σ log p(yᵢ | fᵢ) −
-(hᵢ fᵢ − ½ λᵢ fᵢ²) over the observations with held sites. Given ω, the posterior of (θ, ν) is
-p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)), up to a constant: a marginal of that of θ, K independent
-vectors ν_k and an index κ,
+(hᵢ fᵢ − ½ λᵢ fᵢ²) over the observations with held sites, see ``docs/theory/held_sites.md``. The
+posterior of (θ, ν) given ω is a marginal of that of θ, K independent ν_k and an index κ,
 
     p(θ) Z(θ) exp r(f(θ, ν_κ)) Π_k N(ν_k; 0, I),        ν = ν_κ.
 
 So move 3 of :mod:`.sampler` draws ν_k for k ≠ κ from N(0, I); hyperparameters of the prior given ω
-and all ν_k, κ summed out; and κ. K → ∞ would integrate out how one f deviates from its Gaussian
-distribution. Move 4 draws the latents given θ and ω by elliptical slices, each with a fresh draw of
-the Gaussian distribution and no factorisation; and where r is steep by a trajectory of ν.
+and all ν_k, κ summed out; and κ. Move 4 draws the latents given θ and ω by elliptical slices, each
+with a fresh draw of the Gaussian distribution; and where r is steep by a trajectory of ν.
 
 Given the effects of other factors, see :mod:`.factors`, the levels j of one are independent, and K,
 κ and the ellipses are those of a level: p(θ) Z(θ) Π_j Σ_k exp r_j(f_j(θ, ν_jk)). One ellipse for
 all would hardly move. ν belongs to the solver that it was found by: no other one may take that
-one's place before κ is drawn.
-
-References
-----------
-Murray & Adams (2010), Slice sampling covariance hyperparameters of latent Gaussian models.
-Nishihara, Murray & Adams (2014), Parallel MCMC with generalized elliptical slice sampling.
-Andrieu & Roberts (2009), The pseudo-marginal approach for efficient Monte Carlo computations.
-Fagan, Bhandari & Cunningham (2016), Elliptical slice sampling with expectation propagation.
+one's place before κ is drawn (Andrieu & Roberts 2009, The pseudo-marginal approach).
 """
 
 from __future__ import annotations
@@ -43,12 +34,9 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
-from .elliptical import elliptical_slice, elliptical_slices
+from .elliptical import elliptical_slice, elliptical_slices, trajectory
 from .observed import Held, SiteData
 from .state import GibbsInfo
-from .trajectory import trajectory
-
-__all__ = ["ENSEMBLE", "Conditional", "Levels", "Tilted"]
 
 #: Standard normal vectors that move 3 sums over. They cost little beside factorisations.
 ENSEMBLE = 8
@@ -97,22 +85,11 @@ class Levels:
 class Tilted:
     """Log ratio r of the densities of one part to its held sites, and moves that correct for it.
 
-    Parameters
-    ----------
-    held : sequence of (SiteData, Held, Span)
-        Observed variables, and the rows of each among the part's predictors.
-    slices : int, optional
-        Elliptical slices each time; by default as many as the held sites ask for in a step of that
-        many ``sweeps``, in equal parts, and one where trajectories follow.
-    levels : Levels, optional
-        By default all latents are one set.
-    ensemble : int
-        K.
-
-    Attributes
-    ----------
-    value : float
-        r at the latents that were drawn last.
+    ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
+    are elliptical slices each time; by default as many as the held sites ask for in a step of that
+    many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
+    latents, by default one of all, and ``ensemble`` is K. ``value`` is r at the latents that were
+    drawn last.
     """
 
     def __init__(

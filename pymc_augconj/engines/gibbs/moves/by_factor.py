@@ -10,10 +10,7 @@ from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.typing import Array
 
-from .collapsed import update_collapsed
-from .latents import draw_auxiliary, draw_latents
-
-__all__ = ["approach", "draw_by_factor"]
+from .latents import draw_auxiliary, draw_latents, update_collapsed
 
 # Rounds at most in which a start is looked for, the log density that one must gain for another, and
 # how often a move that climbs too far is halved.

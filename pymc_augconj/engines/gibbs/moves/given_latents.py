@@ -1,28 +1,75 @@
-"""Hyperparameters given the latents, in coordinates that do not move, ω integrated out."""
+"""Hyperparameters given the latents, in coordinates that do not move, ω integrated out.
+
+Some parameters r of likelihoods are updated once more given w = v + b log r, v the whitened
+latents: against the location of a predictor, see ``docs/theory/gibbs.md``. Here b is the mean of v
+given the sites h = λ = ½ for the rows of that predictor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.levels import Level
 from pymc_augconj.engines.gibbs.observed import SiteData
+from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
+from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "update_entries",
-    "update_exchanges",
-    "update_joint",
-    "update_level",
-    "update_likelihood",
-    "update_prior_only",
-]
+# λ of a row: the Fisher information of log r in a normal observation of the precision r.
+_INFORMATION = 0.5
+
+
+@dataclass(frozen=True)
+class Level:
+    """A parameter r of an observed variable, and the predictor whose location it moves against.
+
+    ``part`` has the latents of that predictor, and ``rows`` are those of it among the part's.
+    """
+
+    data: SiteData
+    parameter: str
+    part: Part
+    rows: Index
+
+    def log_parameter(self, point: Point) -> float:
+        """Return log r, its mean where observations have parameters of their own."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return float(np.log(self.data.site.params(point)[self.parameter]).mean())
+
+    def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
+        """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
+        groups = self.part.priors.groups
+        lam = np.zeros(groups.coupling.size)
+        lam[self.rows] = _INFORMATION
+        h = lam[: groups.coupling.n_rows]
+        sites = groups.sites(h, lam, np.zeros(h.size))
+        posterior = self.part.solver.posterior(prior, sites)
+        x = posterior.latent_mean
+        innovations = posterior.innovations(x)
+        raised = prior.predictor(innovations) - prior.offset
+        return prior.split(posterior.whitened(x)), innovations, raised
+
+
+def find_levels(parts: Sequence[Part], names: Set[str]) -> tuple[Level, ...]:
+    """Return the parameters that a level moves against, of what depends on ``names``."""
+    found = []
+    for part in parts:
+        for data, group in part.members:
+            if names.isdisjoint(data.site.params.names):
+                continue
+            for name, predictor in data.site.likelihood.levels.items():
+                if predictor in data.how.groups[group]:
+                    own = data.site.row_numbers[predictor]
+                    rows = np.flatnonzero(np.isin(part.rows, own))
+                    found.append(Level(data, name, part, rows))
+    return tuple(found)
 
 
 def update_prior_only(rng: np.random.Generator, chain: Chain, state: State) -> None:

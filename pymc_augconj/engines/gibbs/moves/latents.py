@@ -1,9 +1,10 @@
-"""Draws of ω, of the latents of a part, and of what depends on no observation, given the rest.
+"""Draws of ω and latents given the rest, and of hyperparameters with the latents integrated out.
 
 References
 ----------
 Adler, S. L. (1981). Over-relaxation method for the Monte Carlo evaluation of the partition
 function for multiquadratic actions. Physical Review D 23.
+Chib (1995), Marginal likelihood from the Gibbs output. JASA 90.
 """
 
 from __future__ import annotations
@@ -11,15 +12,65 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.evidence_check import check_log_evidence
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
+from pymc_augconj.engines.gibbs.tilted import Conditional
 from pymc_augconj.errors import AugmentationError, UncertainEvidenceError
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.derivatives import log_evidence_and_gradient
+from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.linalg.rounding import SMALL_ERROR
+from pymc_augconj.latents.rows import SiteSum
+from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["OVERRELAXATION", "draw_auxiliary", "draw_forward", "draw_gaussian", "draw_latents"]
+# Latents whose precision is formed.
+_MANY_LATENTS = 300
+# A difference, in nats, that is no rounding of either of two numbers with errors of SMALL_ERROR.
+_WRONG = 10.0 * SMALL_ERROR
+
+
+def check_log_evidence(
+    prior: LatentPrior, sites: SiteSum, coupling: Coupling, v: Array, log_evidence: float
+) -> None:
+    """Compare a log evidence with that of another factorisation, where this has digits.
+
+    The log density of a step does not show the log evidence that hyperparameters were accepted by.
+    For any latents, here ``v``, a whitened draw given the sites,
+
+        log Z = log p(sites | v) + log p(v) − log p(v | sites),        v | sites ~ N(M⁻¹Φᵀh, M⁻¹),
+
+    by Gaussian elimination of M = I + ΦᵀΛΦ: with the factor that gave log Z errors would cancel.
+    ``log_evidence`` has the sites' constant and the density one of flat latents. Raises
+    AugmentationError if the two differ.
+    """
+    if v.size > _MANY_LATENTS:
+        return
+    h, lam = sites.h, sites.lam
+    design = prior.whitened_product(np.eye(v.size))
+    weighted = np.array([coupling.product(lam, column) for column in design])
+    M = np.eye(v.size) + design @ weighted.T
+    unit = 1.0 / np.sqrt(np.diagonal(M))
+    scaled = M * np.multiply.outer(unit, unit)
+    try:
+        inverse = np.linalg.inv(scaled)
+    except np.linalg.LinAlgError:
+        return
+    log_det = float(np.linalg.slogdet(scaled)[1] - 2.0 * np.log(unit).sum())
+    eta, away = v @ design, v - unit * (inverse @ (unit * (design @ h)))
+    squares = np.array([v @ weighted @ eta, v @ v, log_det, -(away @ M @ away)])
+    constant, size = sites.constants
+    found = constant + prior.log_flat + float(h @ eta - 0.5 * squares.sum())
+    magnitude = size + abs(h @ eta) + np.abs(squares).sum() + np.abs(inverse).sum()
+    error = EPS * h.size * float(magnitude) + prior.scale_error
+    if error < SMALL_ERROR and not abs(found - log_evidence) <= _WRONG:
+        names = " and ".join(repr(b.block.name) for b in prior.blocks)
+        raise AugmentationError(
+            f"latent variables {names}: expected a log evidence of {found:.8g}, as another "
+            f"factorisation gives it, found {log_evidence:.8g}; no draw of this chain can be "
+            "trusted; sample this model with pm.sample's NUTS, and please report it"
+        )
 
 
 # Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
@@ -122,3 +173,62 @@ def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
         point[variable.value_name] = draw.reshape(np.shape(point[variable.value_name]))
     for variable in chain.model.forward:
         state.info.log_density += float(variable.log_density({**point, **values}))
+
+
+def update_collapsed(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
+    """Make all updates of hyperparameters that integrate out the latents of a part, given ω.
+
+    Where the part has held sites all but ν is, see :mod:`pymc_augconj.engines.gibbs.tilted`. A
+    gradient is then that of p(θ) Z(θ): a trajectory that follows it is reversible and keeps volume,
+    and its points are weighed by the whole density.
+    """
+    tilted = part.tilted if part.collapsed else None
+    if tilted is not None:
+        try:
+            given = part.given_sites(state.point, alone=True)
+        except UncertainEvidenceError:
+            state.info.stays += 1
+            return
+        current = given.coordinates(part.select(chain.whitened(state.point)))
+        tilted.begin(rng, given, current)
+    for move in part.collapsed:
+        _update(rng, chain, state, part, move)
+    if tilted is not None:
+        given = part.given_sites(state.point, alone=True)
+        latents = given.latents(tilted.choose(rng, given))
+        state.point = chain.replaced(state.point, part, *latents)
+
+
+def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, move: str) -> None:
+    members, model, tilted = chain.plan.moves[move], chain.model, part.tilted
+    names = {h.value_name for h in members}
+    moving = [d for d, _ in part.members if not names.isdisjoint(d.site.params.names)]
+
+    def log_density(candidate: Point) -> float:
+        total = float(model.log_prior(candidate))
+        if not np.isfinite(total):
+            return -np.inf
+        for data in moving:
+            data.params = data.site.params(candidate)
+        prior = part.priors.at(candidate)
+        if part.factorizes:
+            prior = prior.factorized()
+        sites = part.sites.at(prior.offset)
+        base = part.sites.log_base(sites, names)
+        posterior = part.solver.posterior(prior, sites, alone=tilted is not None)
+        total += base + posterior.log_normalizer
+        if tilted is None:
+            return total
+        return total + tilted.log_sum(Conditional(posterior), candidate)
+
+    def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
+        stacked = *part.sites.stacked, part.sites.origin
+        value, terms = log_evidence_and_gradient(model, part.priors, candidate, *stacked)
+        slopes = model.log_prior_gradient(candidate)
+        for name, term in terms.items():
+            slopes[name] = slopes[name] + term if name in slopes else term
+        if tilted is None:
+            return value + float(model.log_prior(candidate)), slopes
+        return log_density(candidate), slopes
+
+    state.update(rng, move, members, log_density, gradient)

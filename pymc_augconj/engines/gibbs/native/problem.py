@@ -18,9 +18,8 @@ import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.observed import Held
-from pymc_augconj.latents.by_gram import GramSolver
+from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
