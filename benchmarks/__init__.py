@@ -17,6 +17,7 @@
 ``chunks.py``         data in chunks on two workers against one process
 ``prediction.py``     predictions from draws against PyMC's own
 ``cold_start.py``     seconds to the first draw where nothing is compiled
+``peers/``            standard problems by a dozen other packages: ``make peers``
 ====================  =======================================================================
 
 What is equal on both sides of a ratio: the model, the machine and the moment (one run of this

@@ -1,0 +1,1 @@
+"""Standard problems solved by this package and by its peers: ``make peers``."""
