@@ -102,8 +102,8 @@ html_context = {"default_mode": "auto"}
 html_sidebars = {
     page: []
     for page in (
-        *("start", "models", "which_engine", "performance", "troubleshooting"),
-        *("contributing", "changelog"),
+        *("start", "models", "effects", "which_engine", "performance", "peers", "troubleshooting"),
+        *("contributing", "security", "changelog"),
     )
 }
 

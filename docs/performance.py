@@ -7,6 +7,7 @@ The site has results of several runs; each measurement is shown as it was last m
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -159,8 +160,55 @@ def gallery_table(folder: Path) -> str:
     return _table(("model", "this package", "NUTS", "ratio", "sampling alone"), rows)
 
 
+def peer_table(path: Path) -> str:
+    """Return the table of peers: processor seconds, and errors against a long exact run."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    rows = []
+    for problem, answers in record["answers"].items():
+        mean, sd = (np.array(answers["reference"][key]) for key in ("mean", "sd"))
+        solved = {peer: answer for peer, answer in answers.items() if peer != "reference"}
+        for peer in sorted(solved, key=lambda peer: solved[peer].get("seconds", np.inf)):
+            answer = solved[peer]
+            title = record["titles"][problem]
+            name = f"**{peer}**" if peer.startswith("pymc-augconj") else peer
+            if "missing" in answer:
+                rows.append((title, name, html.escape(answer["missing"]), "–", "–"))
+                continue
+            error = np.abs(np.array(answer["mean"]) - mean) / sd
+            ratio = np.array(answer["sd"]) / sd
+            rows.append(
+                (
+                    title,
+                    name,
+                    number(answer["seconds"]),
+                    f"{error.max():.2f}",
+                    f"{ratio.min():.2f} to {ratio.max():.2f}",
+                )
+            )
+    return _table(("problem", "by", "seconds", "largest error", "deviations"), rows)
+
+
+def peer_machine(path: Path) -> str:
+    """Return the machine, the peers' versions, and how exact the exact runs are."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    answers = record["answers"].values()
+    versions = {
+        peer: answer["version"]
+        for of in answers
+        for peer, answer in of.items()
+        if "version" in answer and not peer.startswith(("pymc-augconj", "reference"))
+    }
+    least = min(of["reference"]["ess"] for of in answers)
+    listed = ", ".join(f"{peer} {version}" for peer, version in sorted(versions.items()))
+    return (
+        f"{machine_list([record['machine']])}\n* Peers: {listed}.\n"
+        f"* Least effective sample size of the exact runs: {number(least)}, so that each "
+        f"mean has a Monte Carlo error of at most {1 / np.sqrt(least):.2f} standard deviations."
+    )
+
+
 def write(folder: Path, gallery: Path) -> None:
-    """Write the parts that ``performance.md`` includes, and their figure."""
+    """Write the parts that ``performance.md`` and ``peers.md`` include, and their figure."""
     folder.mkdir(exist_ok=True)
     rows, machines = read_rows(RUNS.glob("*.json"))
     rates = [row for row in rows if row["unit"] == RATE and row["floor"] is not None]
@@ -171,6 +219,8 @@ def write(folder: Path, gallery: Path) -> None:
         "others": other_table(others),
         "machines": machine_list(machines),
         "gallery": gallery_table(gallery),
+        "peers": peer_table(HERE / "peers.json"),
+        "peers_machine": peer_machine(HERE / "peers.json"),
     }
     for name, text in parts.items():
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")

@@ -332,7 +332,6 @@ def statsmodels(problem: str, data: dict[str, np.ndarray]) -> Answer:
         return found.smoothed_state[0][at], np.sqrt(variance[at])
     frame = pd.DataFrame(data)
     if problem == "linear_mixed":
-        terms = {"a": "1 + C(g)", "b": "0 + x:C(g)"}
         model = sm.MixedLM.from_formula("y ~ x", frame, groups="g", re_formula="x")
         # Intercept and slope of a group are independent, as in the others' models.
         free = sm.regression.mixed_linear_model.MixedLMParams.from_components(np.ones(2), np.eye(2))
