@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -12,7 +10,7 @@ from scipy import sparse
 
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
-from pymc_augconj.recognition.latents import walks
+from pymc_augconj.recognition.latents import precision
 
 N = 12
 RNG = np.random.default_rng(4)
@@ -260,8 +258,8 @@ def test_entries_of_a_precision_are_few(read):
 @pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_entries_of_walks_are_those_of_a_formula_that_agrees(factor, read, monkeypatch):
     def scaled(*args):
-        found = walks.values_of_walk(*args)
-        return replace(found, values=factor * found.values)
+        found = precision.values_of_walk(*args)
+        return found._replace(values=factor * found.values)
 
     monkeypatch.setattr("pymc_augconj.recognition.latents.quadratic.values_of_walk", scaled)
     with pm.Model() as model:
