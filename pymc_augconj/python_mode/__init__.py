@@ -4,8 +4,7 @@
 ``arrays``       operations on whole arrays as Python functions
 ``mode``         the rewrites and the mode of PyTensor's for it
 ``operations``   one operation of a graph as a Python function
-``registers``    registers of a tape as an array, for formulas of NumPy
-``tape``         a graph as instructions over a file of registers
+``tape``         instructions over a file of registers, from a graph or a formula of NumPy
 ``tape_kernel``  the loop that runs these
 ===============  ====================================================================
 """

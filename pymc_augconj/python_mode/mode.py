@@ -1,15 +1,12 @@
 """PyTensor's mode for executing graphs without compiling them.
 
-The graphs that the package extracts from models are small (a kernel matrix, an offset, a log φ),
-and PyTensor's Numba backend takes 10–25 s to compile even these on a cold cache, its C backend
-seconds. They are therefore executed by one NumPy call per operation, which needs no compilation
-(tens of milliseconds for the rewriting) and costs about 2 ms instead of 1 ms for a 506 × 506
-squared-exponential kernel matrix. The rewrites here are for operations that NumPy would execute an
-n × n array at a time, or PyTensor an element at a time.
-
-A graph becomes one straight-line Python function, a statement for each operation. PyTensor's Python
-virtual machine takes 20–100 µs an operation. Which operations are executed, and in which order, is
-as it has rewritten the graph; what they do is in :mod:`.operations`.
+PyTensor's Numba backend takes 10–25 s to compile even the small graphs of a model (a kernel matrix,
+an offset) on a cold cache, its C backend seconds. They are therefore executed by one NumPy call per
+operation: rewriting takes tens of milliseconds, and a 506 × 506 squared-exponential kernel matrix
+2 ms instead of 1 ms. The rewrites here are for operations that NumPy would execute an n × n array
+at a time, or PyTensor an element at a time. A rewritten graph becomes one straight-line Python
+function, where PyTensor's Python virtual machine takes 20–100 µs an operation; see
+:mod:`.operations`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -41,7 +42,6 @@ from pytensor.tensor.subtensor import (
 from pymc_augconj.typing import Array, Index
 
 from .operations import lower
-from .registers import NoTapeError, Registers
 
 __all__ = ["NoTapeError", "OnTape", "Registers", "Tape", "TapeBuilder"]
 
@@ -72,6 +72,140 @@ class Tape(NamedTuple):
 
     code: Index
     start: Array
+
+
+class NoTapeError(Exception):
+    """A graph has an operation without an opcode, or is large."""
+
+
+# Opcodes of ufuncs, by name.
+_UFUNCS = {
+    "add": "Add",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "TrueDiv",
+    "negative": "Neg",
+    "exp": "Exp",
+    "log": "Log",
+    "log1p": "Log1p",
+    "expm1": "Expm1",
+    "sqrt": "Sqrt",
+    "power": "Pow",
+    "square": "Sqr",
+    "absolute": "Abs",
+    "sign": "Sign",
+    "isnan": "IsNan",
+    "greater": "GT",
+    "greater_equal": "GE",
+    "less": "LT",
+    "less_equal": "LE",
+    "equal": "EQ",
+    "not_equal": "NEQ",
+    "bitwise_and": "AND",
+    "logical_and": "AND",
+    "bitwise_or": "OR",
+    "logical_or": "OR",
+    "invert": "Invert",
+    "logical_not": "Invert",
+    "maximum": "Maximum",
+    "minimum": "Minimum",
+    "gammaln": "GammaLn",
+    "erf": "Erf",
+    "erfc": "Erfc",
+    "tanh": "Tanh",
+    "erfcx": "Erfcx",
+    "sin": "Sin",
+    "cos": "Cos",
+    "expit": "Sigmoid",
+}
+
+
+def _log_add_exp(x: Any, y: Any) -> Any:
+    return np.maximum(x, y) + np.log1p(np.exp(-np.abs(x - y)))
+
+
+def _log_ndtr(x: Any) -> Any:
+    z = x / math.sqrt(2.0)
+    left = np.log(0.5 * _erfcx(-z)) - z**2
+    return np.where(x < -1.0, left, np.log1p(-0.5 * _erfc(z)))
+
+
+def _erfc(x: Registers) -> Registers:
+    return x.applied("Erfc", x)
+
+
+def _erfcx(x: Registers) -> Registers:
+    return x.applied("Erfcx", x)
+
+
+def _gammaln(x: Registers) -> Registers:
+    return x.applied("GammaLn", x)
+
+
+# Ufuncs that are made of others.
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "logaddexp": _log_add_exp,
+    "log_expit": lambda x: -_log_add_exp(-x, 0.0),
+    "log_ndtr": _log_ndtr,
+    "ndtr": lambda x: 0.5 * _erfc(x / -math.sqrt(2.0)),
+    "xlogy": lambda x, y: np.where(x == 0.0, 0.0, x * np.log(y)),
+    "xlog1py": lambda x, y: np.where(x == 0.0, 0.0, x * np.log1p(y)),
+    "betaln": lambda x, y: _gammaln(x) + _gammaln(y) - _gammaln(x + y),
+}
+
+
+class Registers(NDArrayOperatorsMixin):
+    """Registers of a value as an array, by their numbers ``index`` on a tape.
+
+    A formula of NumPy and SciPy that is called with these is written on the tape.
+    """
+
+    def __init__(self, tape: TapeBuilder, index: Index) -> None:
+        self.tape, self.index = tape, index
+
+    def applied(self, name: str, *arguments: Any) -> Registers:
+        """Return an operation of the tape on registers and numbers."""
+        return Registers(self.tape, self.tape.apply(name, *map(self._index, arguments)))
+
+    def _index(self, value: Any) -> Index:
+        return value.index if isinstance(value, Registers) else self.tape.constants(value)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__
+        if method != "__call__" or options:
+            raise NoTapeError(f"{name} with options")
+        if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
+            name, inputs = "square", inputs[:1]
+        if name in _UFUNCS:
+            return self.applied(_UFUNCS[name], *inputs)
+        if name not in _FORMULAS:
+            raise NoTapeError(name)
+        return _FORMULAS[name](*(Registers(self.tape, self._index(x)) for x in inputs))
+
+    def __array_function__(
+        self, function: Any, types: Any, args: Sequence[Any], kwargs: Any
+    ) -> Registers:
+        if function is np.where and len(args) == 3:
+            return self.applied("Switch", *args)
+        if function is np.broadcast_to and len(args) == 2:
+            return Registers(self.tape, np.broadcast_to(self.index, args[1]))
+        raise NoTapeError(function.__name__)
+
+    def __array__(self, *options: Any) -> np.ndarray:
+        raise NoTapeError("numbers that are not known")
+
+    def __getitem__(self, key: Any) -> Registers:
+        return Registers(self.tape, self.index[key])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return self.index.shape
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.index.size
 
 
 class OnTape(Protocol):

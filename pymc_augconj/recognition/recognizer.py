@@ -30,7 +30,7 @@ from .recognition import Recognition
 from .roles.choice import choose_structure
 from .roles.entries import FEWEST, exchanges, separate_entries
 from .roles.forward import read_forward
-from .roles.hyperparameters import read_hyperparameters
+from .roles.structure import read_hyperparameters
 
 __all__ = ["read_model"]
 

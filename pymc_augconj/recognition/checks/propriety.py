@@ -1,20 +1,12 @@
 """Whether flat coefficients have a proper posterior.
 
 Flat coefficients b act on the predictors by a design X, η = Xb + what has a proper prior. Their
-posterior is improper if the likelihood stays away from zero along some b ≠ 0, that is if every
-observation does: where p(yᵢ | η) vanishes for η → ±∞ that takes xᵢᵀb = 0, where it vanishes for
-η → −∞ alone (a one of a Bernoulli variable) xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly
-dependent, or if the observations are separated, which a linear program tells.
-
+posterior is improper if every observation's likelihood stays away from zero along some b ≠ 0:
+where p(yᵢ | η) vanishes for η → ±∞ that takes xᵢᵀb = 0, where it vanishes for η → −∞ alone (a one
+of a Bernoulli variable) xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly dependent, or if the
+observations are separated (Albert & Anderson 1984, Biometrika 71), which a linear program tells.
 Observations of several predictors are looked at for dependent columns alone, of the derivatives of
-log densities by b: classes do not tell what is common to their predictors.
-
-References
-----------
-Albert, A. & Anderson, J. A. (1984). On the existence of maximum likelihood estimates in logistic
-regression models. Biometrika 71.
-Speckman, P. L., Lee, J. & Sun, D. (2009). Existence of the MLE and propriety of posteriors for a
-general multinomial choice model. Statistica Sinica 19.
+log densities by b (Speckman, Lee & Sun 2009, Statistica Sinica 19).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 =================  ==================================================================
 ``affine``         whether a predictor is affine in the latents, and its coefficients
-``affine_ops``     operations that are affine in some of their arguments
 ``complements``    log(1 − F) in forms that keep their digits
 ``constants``      constants in a graph
 ``dependence``     the index of a model: random variables, their parents and names

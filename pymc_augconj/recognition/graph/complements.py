@@ -85,15 +85,11 @@ def _of_log(cdf: Variable) -> Variable | None:
     return None
 
 
-def _of_log1p(inner: Variable) -> Variable | None:
-    return _log(-inner)
-
-
 _RULES: dict[str, Callable[[Variable], Variable | None]] = {
     "Log1mexp": lambda inner: inner,
     "Neg": _of_negative,
     "Log": _of_log,
-    "Log1p": _of_log1p,
+    "Log1p": lambda inner: _log(-inner),
 }
 
 

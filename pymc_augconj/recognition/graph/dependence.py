@@ -85,6 +85,9 @@ class ModelIndex:
         self.parents: Mapping[Variable, frozenset[Variable]] = MappingProxyType(parents)
         self.users: Mapping[Variable, Sequence[Apply]] = MappingProxyType(users)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModelIndex, (self.model,)
+
     def parents_of(self, graphs: Iterable[Variable]) -> frozenset[Variable]:
         """Return the random variables that ``graphs`` depend on with no other between."""
 

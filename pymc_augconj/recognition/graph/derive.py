@@ -77,30 +77,25 @@ def log_densities_of(
     PyMC rewrites the graph of what it derives densities of, covariances and their factors too. Of
     plain draws it is given the distributions alone, and the parameters are put in afterwards.
     """
-    draws: dict[Variable, Variable] = {}
-    parameters: dict[Variable, Variable] = {}
-    for rv in variables:
-        found = _without_parameters(model, rv)
-        if found is None:
-            # An observed variable that depends on latents is data to a prior that depends on it.
-            parents = frozenset().union(*(model.parents[rv] for rv in variables))
-            nodes = {rv.owner for rv in variables}
-            given = parents.intersection(model.observed_RVs)
-            draws = {rv: rv for rv in model.basic_RVs if rv.owner in nodes or rv in given}
-            parameters, wanted = {}, list(variables)
-            break
-        draws[rv], own = found
-        parameters |= own
-    else:
-        wanted = list(draws.values())
-    if not wanted:
+    if not variables:
         return []
+    apart = {rv: found for rv in variables if (found := _without_parameters(model, rv))}
+    if len(apart) == len(variables):
+        draws = {rv: draw for rv, (draw, _) in apart.items()}
+    else:
+        # An observed variable that depends on latents is data to a prior that depends on it.
+        given = {parent for rv in variables for parent in model.parents[rv]}
+        given.intersection_update(model.observed_RVs)
+        nodes = {rv.owner for rv in variables}
+        draws = {rv: rv for rv in model.basic_RVs if rv.owner in nodes or rv in given}
+        apart = {}
     terms = transformed_conditional_logp(
-        wanted,
+        [draws[rv] for rv in variables],
         rvs_to_values={draw: model.rvs_to_values[rv] for rv, draw in draws.items()},
         rvs_to_transforms={draw: model.rvs_to_transforms.get(rv) for rv, draw in draws.items()},
         jacobian=jacobian,
     )
+    parameters = {new: var for _, own in apart.values() for new, var in own.items()}
     graphs = model.in_values(list(parameters.values()))
     return substitute(terms, dict(zip(parameters, graphs, strict=True)))
 

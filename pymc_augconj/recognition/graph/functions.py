@@ -268,6 +268,10 @@ class NamedValues:
         """Return the registers of every value; see :class:`.OnTape`."""
         return dict(zip(self._keys, self._function.on_tape(tape, entries), strict=True))
 
+    def copies(self, count: int) -> list[NamedValues]:
+        """Return ``count`` of these, one for each thread; see :meth:`PointFunction.copies`."""
+        return [NamedValues(self._keys, function) for function in self._function.copies(count)]
+
     def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
         return dict(zip(self._keys, self._function(point), strict=True))
 
@@ -310,12 +314,9 @@ class Gradient:
     def _build(self) -> PointFunction:
         if self._function is None:
             with untraced():
-                graphs = self._graphs()
+                graphs = grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
             self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
         return self._function
-
-    def _graphs(self) -> list[Variable]:
-        return grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
 
     def copies(self, count: int) -> list[Gradient]:
         """Return ``count`` of these, one for each thread; see :meth:`PointFunction.copies`."""

@@ -43,8 +43,10 @@ def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variab
     """
     # PyTensor rewrites in place, and would change the user's own model; but what it copies has
     # copies of the random variables, which nothing would find. So it sees them as inputs.
-    drawn = _nearest_random_variables(graphs)
-    inputs = {var: var.type(name=var.name) for var in drawn}
+    reached = walk(
+        list(graphs), lambda v: () if v.owner is None or is_random(v) else v.owner.inputs
+    )
+    inputs = {var: var.type(name=var.name) for var in reached if is_random(var)}
     outputs = in_real_numbers(substitute(graphs, inputs))
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     if shapes:
@@ -65,15 +67,6 @@ def _rewriter() -> GraphRewriter:
 def is_random(var: Variable) -> bool:
     """Return whether a variable is a draw from a distribution."""
     return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
-
-
-def _nearest_random_variables(graphs: Sequence[Variable]) -> list[Variable]:
-    """Return the random variables that the graphs reach, but none beyond them."""
-
-    def expand(var: Variable) -> Sequence[Variable] | None:
-        return None if var.owner is None or is_random(var) else var.owner.inputs
-
-    return [var for var in walk(list(graphs), expand) if is_random(var)]
 
 
 def substitute(

@@ -2,13 +2,11 @@
 
 =================  ===================================================================
 ``blocks``         latent blocks as the model record holds them
-``flat``           coefficients whose prior is not normal, as flat latents
 ``innovations``    a model in the innovations of its Gaussian variables
 ``markov``         processes whose covariance function makes them Markov
-``normal``         finding Gaussian variables by the names of their distributions
+``normal``         Gaussian variables by the names of their distributions; flat stand-ins of others
 ``precision``      the precision matrix of a Gaussian variable, from its log density
 ``precision_ops``  operations of graphs on a precision matrix that is given by its entries
 ``quadratic``      variables that are Gaussian because their log density is quadratic
-``walks``          the precision matrix of a random walk, by its formula
 =================  ===================================================================
 """

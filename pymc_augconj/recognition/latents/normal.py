@@ -1,27 +1,24 @@
 """Finds the Gaussian latent variables of a model by the names of their distributions.
 
-Their innovations u ~ N(0, K(θ)), see :mod:`.innovations`, are in:
-
-* ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u; the mean may contain
-  other latents, so hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
-* ``pm.Flat``: a normal variable whose standard deviation is beyond all scales, see
-  :data:`~pymc_augconj.latents.diagonal.FLAT_STD`;
-* ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale, of one entry less an axis, has
-  independent normal entries, and the variable is linear in it;
-* ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
-  replaces the product, so that no Cholesky factor stands in any graph;
+* ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u, u ~ N(0, K(θ)); the mean
+  may contain other latents, so hierarchies of Gaussians become jointly Gaussian;
+* ``pm.Flat``: a normal variable of a standard deviation beyond all scales;
+* ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale has independent normal entries;
+* ``gp.Latent.prior`` in its default form: u = chol(K) v replaces the product with v ~ N(0, I), so
+  that no Cholesky factor stands in any graph;
 * ``pt.cumsum`` of standard normal variables likewise: a walk replaces the sums of its steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from numpy.lib.array_utils import normalize_axis_tuple
-from pymc.distributions.transforms import ZeroSumTransform
+from pymc.distributions.transforms import Interval, ZeroSumTransform
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Cast, Mul, Second
@@ -40,7 +37,7 @@ from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = ["find_gaussian_variables", "independent_latent"]
+__all__ = ["find_flat_stand_ins", "find_gaussian_variables"]
 
 
 def find_gaussian_variables(
@@ -61,14 +58,44 @@ def find_gaussian_variables(
         if op_name == "NormalRV":
             found.append(_from_normal(model, rv))
         elif op_name == "FlatRV":
-            found.append(
-                independent_latent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True)
-            )
+            found.append(_independent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":
             found.append(_from_kronecker_normal(model, rv))
     return [variable for variable in found if variable is not None]
+
+
+def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[GaussianVariable]:
+    """Return flat latents for other real variables of univariate distributions, the longest first.
+
+    The prior of one is an observation without data, which engines handle as they handle
+    likelihoods: see :mod:`pymc_augconj.recognition.observed.priors`.
+    """
+    found = []
+    for rv in model.free_RVs:
+        transform, op = model.rvs_to_transforms[rv], rv.owner.op
+        if rv in without or not rv.dtype.startswith("float") or getattr(op, "ndim_supp", True):
+            continue
+        bounded = isinstance(transform, Interval)
+        if bounded and model.parents_of([transform.forward(rv.type(), *rv.owner.inputs)]):
+            continue  # the bounds would move
+        if transform is None or bounded:
+            found.append(
+                _independent(
+                    model,
+                    rv,
+                    type(op).__name__.removesuffix("RV"),
+                    None,
+                    pt.constant(FLAT_STD),
+                    is_flat=True,
+                    has_prior=True,
+                    entry_transform=transform,
+                )
+            )
+    return sorted(
+        found, key=lambda latent: (latent.entry_transform is not None, -latent.total_size)
+    )
 
 
 def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
@@ -77,10 +104,10 @@ def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
         whitened = _from_whitened(model, rv) or _from_cumulative(model, rv)
         if whitened is not None:
             return whitened
-    return independent_latent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
+    return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
 
 
-def independent_latent(
+def _independent(
     model: ModelIndex,
     rv: Variable,
     form: str,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.timeseries import RandomWalkRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from scipy.sparse import csr_array
@@ -34,6 +35,7 @@ __all__ = [
     "PrecisionPullback",
     "find_entries",
     "precision_graph",
+    "values_of_walk",
 ]
 
 Entries = tuple[Index, Index, tuple[int, int] | None]
@@ -323,3 +325,37 @@ class PrecisionPullback:
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
         return self._pullback(point, self._precision.pull_source(weights))
+
+
+def values_of_walk(
+    rv: Variable, shape: tuple[int, ...], rows: Index, cols: Index
+) -> CommonValues | None:
+    """Return entries of Q at some places of the flat variable, and the precisions of first values.
+
+    None of what is no walk of numbers by normal steps. Where the first value has the precision τ₀
+    and the steps have τ, the entries are τ₀ + τ, 2τ and τ on the diagonal and −τ beside it; of
+    τ₀ + τ no digit of τ₀ is left where the start is much wider than the steps.
+    """
+    if not isinstance(rv.owner.op, RandomWalkRV) or rv.owner.op.ndim_supp > 1 or shape[-1] < 2:
+        return None
+    first, step = rv.owner.inputs[:2]
+    if any(type(of.owner.op).__name__ != "NormalRV" for of in (first, step)):
+        return None
+    *batch, n = shape
+    firsts = np.arange(np.prod(batch, dtype=int))
+    if rows.size != firsts.size * (3 * n - 2):
+        return None
+    tau_first, tau = (
+        pt.broadcast_to(_precision(of), (1, *batch))[0].ravel() for of in (first, step)
+    )
+    values = pt.stack([tau_first + tau, 2.0 * tau, tau, -tau, tau_first], axis=1).ravel()
+    walk, time = rows // n, rows % n
+    diagonal = 0 + (time > 0) + (time == n - 1)
+    kinds = diagonal * (rows == cols) + 3 * (rows != cols)
+    return CommonValues(values, np.append(5 * walk + kinds, 5 * firsts + 4))
+
+
+def _precision(normal: Variable) -> Variable:
+    _, sigma = normal.owner.op.dist_params(normal.owner)
+    # No precision where PyMC's density has no value.
+    return pt.switch(sigma > 0.0, sigma**-2.0, float("nan"))

@@ -40,9 +40,14 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable
-from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph
+from .precision import (
+    CommonValues,
+    PrecisionGraph,
+    find_entries,
+    precision_graph,
+    values_of_walk,
+)
 from .precision_ops import log_determinant, precision_prior, solve_precision
-from .walks import values_of_walk
 
 __all__ = ["read_quadratic"]
 

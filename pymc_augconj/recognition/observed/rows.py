@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
-from pymc_augconj.python_mode.registers import Registers
+from pymc_augconj.python_mode.tape import Registers
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 from .links import as_probit, is_one

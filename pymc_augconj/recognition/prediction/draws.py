@@ -73,18 +73,14 @@ def point_of_draw(
     if not hyper:
         return lambda s: start
     function = unconstrained_function(model, hyper)
-    names, drawn = [h.value_name for h in lgm.hyperparameters], _variables_of(model, draws)
+    names = [h.value_name for h in lgm.hyperparameters]
+    drawn = [rv.name for rv in model.free_RVs if rv.name in draws]
 
     def point(s: int) -> Point:
         values = function({name: np.asarray(draws[name][s]) for name in drawn})
         return {**start, **{n: np.asarray(v) for n, v in zip(names, values, strict=True)}}
 
     return point
-
-
-def _variables_of(model: Model, draws: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the free variables that have draws."""
-    return [rv.name for rv in model.free_RVs if rv.name in draws]
 
 
 def innovation_of_draw(

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
@@ -25,11 +25,13 @@ from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
-from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
+from pymc_augconj.recognition.processes.input_data import refuse_foreign_variables
 from pymc_augconj.recognition.processes.minibatch import all_data_of
+from pymc_augconj.typing import Array
 
 __all__ = [
     "BatchFunction",
+    "BatchGraph",
     "DensityOfPrior",
     "constrained",
     "covariance_function",
@@ -42,17 +44,13 @@ __all__ = [
 ]
 
 
-def _value_inputs(model: Model, names: Sequence[str]) -> dict[str, Variable]:
-    by_name = {value.name: value for value in model.value_vars}
-    return {name: by_name[name] for name in names}
-
-
 def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, np.ndarray]:
     """Return free variables on the scale of the user's model at an unconstrained ``point``."""
     if not names:
         return {}
-    inputs = _value_inputs(model, [v.name for v in model.value_vars if v.name in point])
-    graphs = model.replace_rvs_by_values([model[name] for name in names])
+    index = ModelIndex(model)
+    inputs = {name: value for name, value in index.inputs.items() if name in point}
+    graphs = index.in_values([model[name] for name in names])
     values = PointFunction(graphs, inputs, first_calls=1)(point)
     return {name: np.array(value) for name, value in zip(names, values, strict=True)}
 
@@ -74,12 +72,12 @@ class DensityOfPrior:
         *,
         first_calls: int = 0,
     ) -> None:
-        inputs = _value_inputs(model, [h.value_name for h in lgm.hyperparameters])
+        index = ModelIndex(model)
+        inputs = {h.value_name: index.inputs[h.value_name] for h in lgm.hyperparameters}
         potentials = [model[name] for name in factors if model[name] in model.potentials]
         variables = [model[h.name] for h in lgm.hyperparameters]
         variables += [model[name] for name in factors if model[name] not in potentials]
-        terms = log_densities_of(ModelIndex(model), variables, jacobian=False)
-        terms += model.replace_rvs_by_values(potentials)
+        terms = log_densities_of(index, variables, jacobian=False) + index.in_values(potentials)
         cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
         self._value = PointFunction(cost, inputs, first_calls=first_calls)
         self._gradient = Gradient(cost, inputs, first_calls=first_calls)
@@ -114,43 +112,44 @@ class BatchFunction:
         data: Mapping[Variable, Variable] | None = None,
     ) -> None:
         self.names, self.moving = tuple(names), tuple(moving)
-        values = _value_inputs(model, [value.name for value in model.value_vars])
-        graphs = model.replace_rvs_by_values([model[name] for name in self.names])
+        index = ModelIndex(model)
+        values, graphs = index.inputs, index.in_values([model[name] for name in self.names])
         fixed = {
             var: pt.constant(np.asarray(point[name], dtype=var.dtype))
             for name, var in values.items()
             if name not in self.moving
         }
         graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
-        batched = {
-            values[name]: pt.tensor(
-                name, dtype=values[name].dtype, shape=(None, *values[name].type.shape)
-            )
-            for name in self.moving
-        }
-        needed = set(ancestors(graphs))
-        self._depends = [
-            bool({values[m] for m in self.moving} & set(ancestors([g]))) for g in graphs
-        ]
-        used = {var: new for var, new in batched.items() if var in needed}
-        if used:
-            graphs = vectorize_graph(graphs, used)
-        self._inputs = {var.name: new for var, new in used.items()}
-        with without_compilation():
-            self._function = pytensor.function(
-                list(self._inputs.values()), graphs, on_unused_input="ignore"
-            )
+        self._run = BatchGraph(graphs, {name: values[name] for name in self.moving})
 
     def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every variable, with the draws on the first axis."""
-        n_draws = len(next(iter(draws.values())))
-        results = self._function(*(draws[name] for name in self._inputs))
-        return {
-            name: np.asarray(value)
-            if depends
-            else np.broadcast_to(value, (n_draws, *np.shape(value)))
-            for name, value, depends in zip(self.names, results, self._depends, strict=True)
+        return dict(zip(self.names, self._run(draws), strict=True))
+
+
+class BatchGraph:
+    """Graphs as a function of many values of ``variables``, with the draws on the first axis."""
+
+    def __init__(self, graphs: Sequence[Variable], variables: Mapping[Any, Variable]) -> None:
+        leaves = [set(explicit_graph_inputs([graph])) for graph in graphs]
+        used = {key: var for key, var in variables.items() if any(var in own for own in leaves)}
+        self._depends = [not own.isdisjoint(used.values()) for own in leaves]
+        self._dtypes = {key: var.dtype for key, var in used.items()}
+        batched = {
+            var: pt.tensor(var.name, dtype=var.dtype, shape=(None, *var.type.shape))
+            for var in used.values()
         }
+        many = vectorize_graph(graphs, batched) if batched else graphs
+        with without_compilation():
+            self._function = pytensor.function(list(batched.values()), many)
+
+    def __call__(self, values: Mapping[Any, Array]) -> list[Array]:
+        n_draws = len(next(iter(values.values())))
+        given = (values[key].astype(dtype, copy=False) for key, dtype in self._dtypes.items())
+        return [
+            np.asarray(value) if depends else np.broadcast_to(value, (n_draws, *np.shape(value)))
+            for value, depends in zip(self._function(*given), self._depends, strict=True)
+        ]
 
 
 def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
@@ -159,8 +158,8 @@ def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFun
     For a whitened process that is its mean: rewriting removes the product with zero, and with it
     the covariance and its factor.
     """
-    inputs = _value_inputs(model, [value.name for value in model.value_vars])
-    (graph,) = model.replace_rvs_by_values([model[name]])
+    index = ModelIndex(model)
+    inputs, (graph,) = dict(index.inputs), index.in_values([model[name]])
     value = inputs.pop(entry)
     zeros = pt.zeros(np.shape(point[entry]), dtype=value.dtype)
     (graph,) = simplify(graph_replace([graph], {value: zeros}, strict=False))

@@ -7,26 +7,32 @@ forecast is exact whatever sampler the values come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, RandomWalkRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.point import Argument
 from pymc_augconj.recognition.graph.dependence import static_shape
-from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
-from pymc_augconj.recognition.processes.input_data import data_as_constants
+from pymc_augconj.recognition.processes.input_data import (
+    data_as_constants,
+    refuse_foreign_variables,
+)
 from pymc_augconj.typing import Array
 
+from .evaluate import BatchGraph
+
 __all__ = ["Transition", "read_transition"]
+
+# The key of the last values of a series.
+_LAST = Argument("last values")
 
 _SERIES = (RandomWalkRV, AutoRegressiveRV, EulerMaruyamaRV)
 
@@ -45,16 +51,20 @@ class Transition:
         p.
     names : tuple of str
         The free variables that the distribution depends on.
-    moments : callable
-        ``(values of these, x) -> (mean, S)``, all with the draws on the first axis; x are the last
-        p values, shape (draws, …, p) or (draws, …, p, d).
+    graph : BatchGraph
+        Mean and S.
     """
 
     shape: tuple[int, ...]
     axis: int
     lags: int
     names: tuple[str, ...]
-    moments: Callable[[Mapping[str, np.ndarray], Array], tuple[Array, Array]]
+    graph: BatchGraph
+
+    def moments(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:
+        """Return mean and S of every draw, given the last p values, (draws, …, p) or (…, p, d)."""
+        mean, root = self.graph({_LAST: x, **values})
+        return mean, root
 
     def simulate(
         self, values: Mapping[str, np.ndarray], x: Array, steps: int, rng: np.random.Generator
@@ -100,32 +110,9 @@ def read_transition(model: Model, name: str) -> Transition:
     graphs = graph_replace(graphs, {model[key]: var for key, var in inputs.items()}, strict=False)
     refuse_foreign_variables(name, graphs)
     leaves = set(explicit_graph_inputs(graphs))
-    used = {key: var for key, var in inputs.items() if var in leaves}
-    return Transition(shape, axis, lags, tuple(used), _Moments(graphs, used, x))
-
-
-class _Moments:
-    """Mean and root as functions of many draws."""
-
-    def __init__(self, graphs: list[Variable], inputs: Mapping[str, Variable], x: Variable) -> None:
-        self._names = tuple(inputs)
-        graphs = graph_replace(graphs, data_as_constants(graphs), strict=False)
-        many = {
-            var: pt.tensor(var.name, dtype=var.dtype, shape=(None, *var.type.shape))
-            for var in (*inputs.values(), x)
-        }
-        needed = set(explicit_graph_inputs(graphs))
-        used = {var: new for var, new in many.items() if var in needed}
-        with without_compilation():
-            self._function = pytensor.function(
-                list(many.values()), vectorize_graph(graphs, used), on_unused_input="ignore"
-            )
-        self._types = [var.dtype for var in inputs.values()]
-
-    def __call__(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:
-        typed = zip(self._names, self._types, strict=True)
-        mean, root = self._function(*(values[n].astype(dtype) for n, dtype in typed), x)
-        return np.asarray(mean), np.asarray(root)
+    names = tuple(key for key, var in inputs.items() if var in leaves)
+    graphs = graph_replace(graphs, data_as_constants(graphs), strict=False)
+    return Transition(shape, axis, lags, names, BatchGraph(graphs, {**inputs, _LAST: x}))
 
 
 def _walk(

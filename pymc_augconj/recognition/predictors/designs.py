@@ -21,13 +21,16 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Index
 
-from .products import Masked, Parts, Product
-from .selections import Selection, find_selection, random_vector
+from .products import Parts, Product, Selection, find_selection, random_vector
 
 __all__ = ["LARGEST_DENSE_DESIGN", "BlockMap"]
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
+
+Entries = Mapping[Any, Index]
+# Fixed maps, each with the registers of its factors.
+Terms = list[tuple[Index, LinearMap]]
 
 # Rounding of a product with A, relative to the sum of its terms' magnitudes, is below this.
 _ROUNDING = 256.0 * np.finfo(float).eps
@@ -96,14 +99,8 @@ class BlockMap:
             self._at = self._read()
         return self._at(point)
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
-        """Return A as a sum of fixed maps, each with the registers of its factors.
-
-        They are of shape (), (N, 1) or (1, size): one of all entries, of each row, or of each
-        column. See :class:`.OnTape`.
-        """
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
+        """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
         at = self._at
         # Where entries have kinks, columns are compared at every θ.
         kinked = isinstance(at, _ScaledColumns) and self._dependence != "smooth"
@@ -123,7 +120,8 @@ class BlockMap:
                 return _ScaledSelection(product, found.index, self._name)
             return _FixedMap(found.map(product.size))
         if not product.names and self._group > 1:
-            kinds = [Masked(product, k, self._group) for k in range(self._group)]
+            kind = np.arange(product.size) % self._group
+            kinds = [product.masked(1.0 * (kind == k)) for k in range(self._group)]
             summed = self._sum_of(FixedValue(np.ones(self._group)), kinds)
             if summed is not None:
                 return summed
@@ -196,9 +194,7 @@ class _FixedMap:
     def __call__(self, point: Point) -> LinearMap:
         return self._value
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         return [(tape.constants(1.0), self._value)]
 
 
@@ -216,9 +212,7 @@ class _Multiple:
             return self._part.times(c)
         return DenseMap(self._part.matrix, np.full(self._part.size, c))
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         return [(self._coef.on_tape(tape, entries).reshape(()), self._part)]
 
 
@@ -257,9 +251,7 @@ class _SelectionSum:
     def __call__(self, point: Point) -> LinearMap:
         return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         if not isinstance(self._coefs, PointFunction):
             raise NoTapeError("coefficients that are the same everywhere")
         return list(zip(self._coefs.on_tape(tape, entries), self._parts, strict=True))
@@ -286,9 +278,7 @@ class _ScaledSelection:
             )
         return RowSelection(self._index, coef, self._product.size)
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         part = RowSelection(self._index, None, self._product.size)
         coef = self._product.on_tape(tape, entries, np.ones(self._product.size))
         return [(coef[:, None], part)]
@@ -342,9 +332,7 @@ class _ScaledColumns:
             return DenseMap(self._product.matrix(point))
         return DenseMap(self._matrix, factors)
 
-    def on_tape(
-        self, tape: TapeBuilder, entries: Mapping[Any, Index]
-    ) -> list[tuple[Index, LinearMap]]:
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         # As in _factors.
         found = self._transposed.on_tape(tape, entries, self._weights)
         reference = tape.constants(np.where(self._is_zero, 1.0, self._reference))

@@ -1,9 +1,9 @@
-"""The ``pm.Data`` that variables depend on, and whether they have changed."""
+"""The ``pm.Data`` and the variables of other models that graphs depend on."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,18 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.graph.affine import value_leaves
+from pymc_augconj.recognition.graph.rewrite import is_random
 
-__all__ = ["checksums", "data_as_constants", "data_behind", "input_data", "sums_of_arrays"]
+__all__ = [
+    "checksums",
+    "data_as_constants",
+    "data_behind",
+    "input_data",
+    "refuse_foreign_variables",
+    "sums_of_arrays",
+]
 
 
 def data_behind(
@@ -81,3 +90,19 @@ def checksums(variables: Iterable[Variable]) -> dict[str, int]:
             shape = np.array(value.shape, dtype=np.int64)
             found[var.name] = zlib.crc32(value.view(np.uint8).ravel(), zlib.crc32(shape.tobytes()))
     return found
+
+
+def refuse_foreign_variables(process: str, graphs: Sequence[Variable]) -> None:
+    """Refuse a process whose mean or covariance has another model's random variables in it.
+
+    In ``graphs`` the model's own random variables have been replaced.
+    """
+    foreign = sorted({str(var.name) for var in ancestors(graphs) if is_random(var)})
+    if foreign:
+        raise AugmentationError(
+            f"gp: expected the kernel and the mean of {process!r} to depend on random variables of "
+            f"this model, found {', '.join(map(repr, foreign))} of another one. A copy of a model "
+            "(freeze_model, pm.do, pm.observe) has new variables, but its processes keep those of "
+            "the original: fit the model in which the process was made, and pass it as model= or "
+            "as the context"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pymc as pm
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -14,6 +13,8 @@ from pymc_augconj.recognition.latents.markov import (
     is_product_with_cholesky,
     linear_product,
 )
+
+from .copies import empty_like, register
 
 __all__ = ["in_linear_time"]
 
@@ -31,31 +32,17 @@ def in_linear_time(model: Model) -> Model:
     replaced = _products(model)
     if not replaced:
         return model
-    # Names are those of the user's model, prefix included.
-    linear = pm.Model(model=None)
-    for dim, labels in model.coords.items():
-        linear.add_coord(dim, labels, length=model.dim_lengths[dim])
+    linear = empty_like(model)
     with linear:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
             dims = model.named_vars_to_dims.get(var.name)
-            if var in model.data_vars:
-                if var not in model.rvs_to_values.values():
-                    linear.register_data_var(var, dims=dims)
-                continue
-            (new,) = substitute([var], replaced)
-            if var in model.deterministics:
-                replaced[var] = pm.Deterministic(var.name, new, dims=dims)
-            elif var in model.potentials:
-                replaced[var] = pm.Potential(var.name, new, dims=dims)
-            elif var in model.observed_RVs:
-                observed = model.rvs_to_values[var]
-                replaced[var] = linear.register_rv(new, var.name, observed=observed, dims=dims)
-            else:
-                replaced[var] = linear.register_rv(
-                    new, var.name, dims=dims, initval=model.rvs_to_initial_values.get(var),
-                    transform=model.rvs_to_transforms[var], default_transform=None,
-                )  # fmt: skip
+            if var not in model.data_vars:
+                (new,) = substitute([var], replaced)
+                starts = model.rvs_to_initial_values
+                replaced[var] = register(model, var, new, starts, dims=dims)
+            elif var not in model.rvs_to_values.values():
+                linear.register_data_var(var, dims=dims)
     return linear
 
 

@@ -15,6 +15,8 @@ from pytensor.graph.traversal import ancestors, toposort
 
 from pymc_augconj.errors import RecognitionError
 
+from .copies import register
+
 __all__ = ["all_data_of", "batch_size_of", "with_all_data"]
 
 
@@ -56,25 +58,17 @@ def with_all_data(model: Model) -> Model:
         # In the order of definition every variable comes after those that it depends on.
         for var in [v for v in model.named_vars.values() if v in variables]:
             new = _replace(_without_total_size(var), replaced)
-            if var in model.deterministics:
-                replaced[var] = pm.Deterministic(var.name, new)
-            elif var in model.potentials:
-                if any(map(_is_minibatch, ancestors([var]))):
-                    raise RecognitionError(
-                        f"potential {var.name!r}: expected no pm.Minibatch data, as PyMC has no "
-                        "total_size for a potential; write the model with the arrays themselves, "
-                        "and pass batch_size=… to pac.fit"
-                    )
-                replaced[var] = pm.Potential(var.name, new)
-            elif var in model.observed_RVs:
-                observed = _replace(model.rvs_to_values[var], replaced)
-                _check_total_size(var, observed)
-                replaced[var] = full.register_rv(new, var.name, observed=observed)
-            else:
-                transform = model.rvs_to_transforms[var]
-                replaced[var] = full.register_rv(
-                    new, var.name, transform=transform, default_transform=None
+            more = {}
+            if var in model.potentials and any(map(_is_minibatch, ancestors([var]))):
+                raise RecognitionError(
+                    f"potential {var.name!r}: expected no pm.Minibatch data, as PyMC has no "
+                    "total_size for a potential; write the model with the arrays themselves, "
+                    "and pass batch_size=… to pac.fit"
                 )
+            if var in model.observed_RVs:
+                more["observed"] = _replace(model.rvs_to_values[var], replaced)
+                _check_total_size(var, more["observed"])
+            replaced[var] = register(model, var, new, {}, **more)
     return full
 
 

@@ -192,11 +192,7 @@ def _check_graph(model: Model, gps: Sequence[Any], shared: Sequence[SharedVariab
             "whether they are sums over rows cannot be told; write observed variables"
         )
     for rv in model.free_RVs:
-        # That of a whitened process has the size of its inputs.
-        of_process = rv in own or any(
-            rv in set(ancestors([f])) and rv.name.endswith("_rotated_") for f in own
-        )
-        if not of_process and set(ancestors([rv])) & set(shared):
+        if rv not in own and set(ancestors([rv])) & set(shared):
             raise AugmentationError(
                 f"variable {rv.name!r}: expected a prior that does not depend on data={names}, of "
                 "which every chunk has other rows; compute what it needs before"

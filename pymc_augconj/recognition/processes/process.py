@@ -22,8 +22,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Array
 
 from .covariance_graph import INDUCING, INPUTS, GraphCovariance, Pulled
-from .foreign import refuse_foreign_variables
-from .input_data import data_as_constants
+from .input_data import data_as_constants, refuse_foreign_variables
 from .minibatch import all_data_of
 from .stationary import StationaryCovariance
 
@@ -57,8 +56,8 @@ class LatentProcess:
         self.name = name_of(gp, lgm)
         self.read_inputs(gp)
         self._hyper = {h.value_name for h in lgm.hyperparameters}
-        by_name = {value.name: value for value in model.value_vars}
-        values = {name: by_name[name] for name in self._hyper}
+        index = ModelIndex(model)
+        values = {name: index.inputs[name] for name in self._hyper}
         width = self.inputs.shape[1]
         X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in ("X", "Z"))
         with model:
@@ -69,22 +68,20 @@ class LatentProcess:
                 pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
             ]
         latents = {block.name for block in lgm.blocks} | {b.value_name for b in lgm.blocks}
-        moving = [rv.name for rv in ModelIndex(model).parents_of(graphs) if rv.name in latents]
+        moving = [rv.name for rv in index.parents_of(graphs) if rv.name in latents]
         if moving:
             raise AugmentationError(
                 f"gp {self.name!r}: expected a mean and a covariance that depend on "
                 f"hyperparameters only, found the Gaussian latents {moving}; add these to the "
                 "predictor instead, or fit without inducing points"
             )
-        graphs = model.replace_rvs_by_values(
-            [pt.as_tensor(graph).astype("float64") for graph in graphs]
-        )
+        graphs = index.in_values([pt.as_tensor(graph).astype("float64") for graph in graphs])
         refuse_foreign_variables(self.name, graphs)
         # The fit keeps its prior when the data of the model change.
         *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
         self._mean = PointFunction(mean, {**values, INPUTS: X})
         formulas = StationaryCovariance.find(
-            gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
+            gp.cov_func, index, values, gradient_of_inducing=gradient_of_inducing
         )
         point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
         self._covariance: StationaryCovariance | GraphCovariance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -16,25 +16,19 @@ __all__ = ["PROFILES", "Profile"]
 _UNDER_ROOT = 1e-12
 
 
-@dataclass(frozen=True)
-class Profile:
-    """g as a function of t = factor·r², and (g, g′); both may write to t.
+class Profile(NamedTuple):
+    """(g, g′) as a function of t = factor·r², which it may write to.
 
     ``is_power``: g(t) = eᵗ, so that s·g(t) = g(t + log s).
     """
 
     factor: float
-    value: Callable[[Array], Array]
-    slope: Callable[[Array], tuple[Array, Array]]
+    at: Callable[[Array], tuple[Array, Array]]
     is_power: bool = False
 
 
-def _squared_exponential(t: Array) -> Array:
+def _squared_exponential(t: Array) -> tuple[Array, Array]:
     # t may exceed zero by rounding; the relative error is as small as elsewhere.
-    return np.exp(t, out=t)
-
-
-def _squared_exponential_slope(t: Array) -> tuple[Array, Array]:
     value = np.exp(t, out=t)
     return value, value
 
@@ -46,35 +40,22 @@ def _root(t: Array) -> Array:
 
 
 def _exponential(rate: float) -> Profile:
-    def value(t: Array) -> Array:
-        r = _root(t)
-        r *= -rate
-        return np.exp(r, out=r)
-
-    def slope(t: Array) -> tuple[Array, Array]:
+    def at(t: Array) -> tuple[Array, Array]:
         r = _root(t)
         g = np.exp(-rate * r)
         return g, (-0.5 * rate) * g / r
 
-    return Profile(1.0, value, slope)
+    return Profile(1.0, at)
 
 
-def _matern32(t: Array) -> Array:
-    return _matern32_slope(t)[0]
-
-
-def _matern32_slope(t: Array) -> tuple[Array, Array]:
+def _matern32(t: Array) -> tuple[Array, Array]:
     u = np.sqrt(3.0) * _root(t)
     decay = np.exp(-u)
     # d/du (1 + u)e^{−u} = −u e^{−u}, and du/dt = 3/(2u).
     return (1.0 + u) * decay, -1.5 * decay
 
 
-def _matern52(t: Array) -> Array:
-    return _matern52_slope(t)[0]
-
-
-def _matern52_slope(t: Array) -> tuple[Array, Array]:
+def _matern52(t: Array) -> tuple[Array, Array]:
     u = np.sqrt(5.0) * _root(t)
     decay = np.exp(-u)
     u_next = u + 1.0
@@ -84,9 +65,9 @@ def _matern52_slope(t: Array) -> tuple[Array, Array]:
 
 #: By class of the kernel.
 PROFILES: dict[type, Profile] = {
-    pm.gp.cov.ExpQuad: Profile(-0.5, _squared_exponential, _squared_exponential_slope, True),
-    pm.gp.cov.Matern52: Profile(1.0, _matern52, _matern52_slope),
-    pm.gp.cov.Matern32: Profile(1.0, _matern32, _matern32_slope),
+    pm.gp.cov.ExpQuad: Profile(-0.5, _squared_exponential, True),
+    pm.gp.cov.Matern52: Profile(1.0, _matern52),
+    pm.gp.cov.Matern32: Profile(1.0, _matern32),
     pm.gp.cov.Matern12: _exponential(1.0),
     pm.gp.cov.Exponential: _exponential(0.5),
 }

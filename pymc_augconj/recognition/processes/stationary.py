@@ -16,25 +16,23 @@ PyTensor's own graph of these takes some forty passes, each into a new array.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.point import Argument, Key, Point
-from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
+from pymc_augconj.point import Argument, Point
+from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.functions import Gradient, Inputs, NamedValues, PointFunction
 from pymc_augconj.typing import Array
 
 from .covariance_graph import INDUCING, INPUTS, Pulled
 from .input_data import data_as_constants
 from .profiles import PROFILES
-from .slopes import Slopes
 
 __all__ = ["StationaryCovariance"]
 
@@ -65,24 +63,18 @@ class StationaryCovariance:
         leading = np.array_equal(dims, np.arange(dims.size))
         self._columns = slice(dims.size) if leading else dims
         self._by_inducing = gradient_of_inducing
-        self._parameters = PointFunction([scale, lengths], values)
-        self._derivatives: Gradient
-        if lengths.ndim == 0:
-            # A scalar has one derivative by each entry, the same for all weights at one θ.
-            self._derivatives = Slopes([scale, lengths], values)
-        else:
-            weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
-            cost = weights[0] * scale + (weights[1] * lengths).sum()
-            given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
-            self._derivatives = Gradient(cost, values, given)
-        # The last values of both, by the entries of the point; shared by threads.
-        self._known: dict[str, tuple[bytes, Any]] = {}
+        parameters = PointFunction([scale, lengths], values)
+        self._parameters = NamedValues(("scale", "lengths"), parameters)
+        weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
+        cost = weights[0] * scale + (weights[1] * lengths).sum()
+        given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
+        self._derivatives = Gradient(cost, values, given)
 
     @classmethod
     def find(
         cls,
         cov_func: Any,
-        model: Model,
+        model: ModelIndex,
         values: Inputs,
         *,
         gradient_of_inducing: bool = False,
@@ -105,7 +97,7 @@ class StationaryCovariance:
         if lengths.ndim > 1:
             return None
         graphs = [pt.as_tensor(graph).astype("float64") for graph in (scale, lengths)]
-        graphs = model.replace_rvs_by_values(graphs)
+        graphs = model.in_values(graphs)
         if data := data_as_constants(graphs):
             graphs = graph_replace(graphs, data, strict=False)
         scale, lengths = graphs
@@ -122,11 +114,6 @@ class StationaryCovariance:
             np.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE * scale)
             for a, b in zip(ours, theirs, strict=True)
         )
-
-    @property
-    def names(self) -> tuple[Key, ...]:
-        """The entries of the point that it depends on."""
-        return self._parameters.names
 
     def thread_copies(self, count: int) -> list[StationaryCovariance]:
         """Return this object and up to ``count`` − 1 copies, one for each thread."""
@@ -150,7 +137,8 @@ class StationaryCovariance:
         with np.errstate(all="ignore"):
             inside = self._profile.is_power and scale > 0.0
             a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
-            value = self._profile.value(self._distances(a, b, np.log(scale) if inside else 0.0))
+            shift = np.log(scale) if inside else 0.0
+            value = self._profile.at(self._distances(a, b, shift))[0]
             if not inside:
                 value *= scale
         return value, np.full(len(X), scale)
@@ -185,15 +173,8 @@ class StationaryCovariance:
         scale, lengths = self._at(point)
         total = by_logs.sum() if lengths.size == 1 else by_logs
         by_lengths = np.reshape(-scale * total / lengths, lengths.shape)
-        if isinstance(self._derivatives, Slopes):
-            slopes = self._keep("slopes", self._derivatives.of_each, point)
-            found = {
-                name: by_scale * of_scale + by_lengths * of_length
-                for name, (of_scale, of_length) in slopes.items()
-            }
-        else:
-            given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
-            found = self._derivatives({**point, **given})
+        given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
+        found = self._derivatives({**point, **given})
         if not self._by_inducing:
             return found, None
         by_inducing = np.zeros(Z.shape)
@@ -202,16 +183,8 @@ class StationaryCovariance:
 
     def _at(self, point: Point) -> tuple[float, Array]:
         """Return s and ℓ."""
-        scale, lengths = self._keep("parameters", self._parameters, point)
-        return float(scale), lengths
-
-    def _keep(self, kind: str, function: Callable[[Point], Any], point: Point) -> Any:
-        """Return the function at the point; the value at the last point is cached."""
-        key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
-        known = self._known.get(kind)
-        if known is None or known[0] != key:
-            known = self._known[kind] = key, _copied(function(point))
-        return known[1]
+        found = self._parameters(point)
+        return float(found["scale"]), found["lengths"]
 
     def _scaled(self, X: Array, lengths: Array) -> Array:
         return X[:, self._columns] / lengths
@@ -229,7 +202,7 @@ class StationaryCovariance:
     def _pull_distances(self, a: Array, b: Array, W: Array) -> tuple[float, Array, Array]:
         """Return ⟨W, g⟩ and its derivatives by a and by b."""
         c, d = self._profile.factor, a.shape[1]
-        g, slope = self._profile.slope(self._distances(a, b))
+        g, slope = self._profile.at(self._distances(a, b))
         whole = None if g is slope else float(np.vdot(W, g))
         E = np.multiply(W, slope, out=slope)
         # A column of ones sums the rows.
@@ -254,10 +227,3 @@ def _number(factor: Any) -> Any:
     if isinstance(factor, Variable) and getattr(factor, "ndim", 1) == 0:
         return factor
     return None
-
-
-def _copied(values: Any) -> Any:
-    """Return copies, since a compiled function may overwrite its results at the next call."""
-    if isinstance(values, dict):
-        return {name: _copied(value) for name, value in values.items()}
-    return [np.array(value) for value in values]

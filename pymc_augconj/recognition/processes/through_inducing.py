@@ -18,6 +18,7 @@ from pymc_augconj.quadrature.nodes import N_NODES, normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.rewrite import substitute
 
+from .copies import empty_like, register
 from .process import JITTER
 
 __all__ = ["LARGEST_SUM", "SparseNames", "nodes_of", "write_sparse"]
@@ -65,10 +66,8 @@ def write_sparse(
                     f"variable {reserved!r} of the model: expected a different name, since draws "
                     f"of {process.name!r} through inducing points are stored under it; rename it"
                 )
-    # Names are those of the user's model, prefix included.
-    sparse = pm.Model(model=None)
-    for dim, labels in model.coords.items():
-        sparse.add_coord(dim, labels, length=model.dim_lengths[dim])
+    sparse = empty_like(model)
+    starts = {var: theta.get(var.name, start) for var, start in model.rvs_to_initial_values.items()}
     replaced: dict[Variable, Variable] = {}
     through: list[_Process] = []
     with sparse:
@@ -96,19 +95,8 @@ def write_sparse(
                 elif var in model.observed_RVs:
                     density = pm.logp(new, model.rvs_to_values[var])
                     pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
-            elif var in model.deterministics:
-                replaced[var] = pm.Deterministic(var.name, new, dims=dims)
-            elif var in model.potentials:
-                replaced[var] = pm.Potential(var.name, new, dims=dims)
-            elif var in model.observed_RVs:
-                observed = model.rvs_to_values[var]
-                replaced[var] = sparse.register_rv(new, var.name, observed=observed, dims=dims)
             else:
-                start = theta.get(var.name, model.rvs_to_initial_values.get(var))
-                replaced[var] = sparse.register_rv(
-                    new, var.name, dims=dims, initval=start,
-                    transform=model.rvs_to_transforms[var], default_transform=None,
-                )  # fmt: skip
+                replaced[var] = register(model, var, new, starts, dims=dims)
     return sparse
 
 

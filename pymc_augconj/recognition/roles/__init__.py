@@ -5,7 +5,6 @@
 ``entries``          vectors whose entries are independent given everything else
 ``errors``           messages where there is no latent variable
 ``forward``          free variables that nothing observed depends on
-``hyperparameters``  the roles of the hyperparameters
 ``structure``        roles, and which variables are drawn from their distributions
 ===================  =====================================================
 """

@@ -23,9 +23,11 @@ from pymc_augconj.errors import (
     UnknownLikelihoodError,
 )
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
-from pymc_augconj.recognition.latents.flat import find_flat_stand_ins
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
-from pymc_augconj.recognition.latents.normal import find_gaussian_variables
+from pymc_augconj.recognition.latents.normal import (
+    find_flat_stand_ins,
+    find_gaussian_variables,
+)
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
@@ -278,11 +280,29 @@ def _match_most(
     forward: Sequence[Variable],
     scope: Scope,
 ) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
-    """Return as many of the candidates as can be latents, and the matches with these."""
+    """Return as many candidates as can be latents, processes first, and the matches with these."""
     try:
         return candidates, _match(matcher, candidates, scope)
-    except AugmentationError as error:
-        return _largest_consistent(matcher, candidates, forward, error, scope)
+    except AugmentationError as why:
+        error = why
+    densities = scope >= Scope.DENSITIES
+    accepted: list[GaussianVariable] = []
+    for candidate in candidates:
+        try:
+            if len(accepted) + 1 == len(candidates):
+                raise error  # of all of them, as before
+            _match(matcher, [*accepted, candidate], scope)
+        except AugmentationError as why:
+            # A latent known by its density is kept, with a likelihood without an augmentation.
+            if not _is_optional(candidate, densities):
+                raise why from None
+        else:
+            accepted.append(candidate)
+    # The prior of a rejected candidate may depend on an accepted one.
+    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
+    if not accepted:
+        raise error
+    return accepted, _match(matcher, accepted, scope)
 
 
 def _match(
@@ -298,34 +318,6 @@ def _match(
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
     matched += [potential for potential in potentials if potential is not None]
     return matched + [match_prior(model, own, latents) for own in latents if own.has_prior]
-
-
-def _largest_consistent(
-    matcher: Matcher,
-    candidates: Sequence[GaussianVariable],
-    forward: Sequence[Variable],
-    error: AugmentationError,
-    scope: Scope,
-) -> tuple[list[GaussianVariable], list[ObservedGraph]]:
-    """Add the candidates one by one, the processes first, while all predictors stay affine."""
-    accepted: list[GaussianVariable] = []
-    for candidate in candidates:
-        try:
-            if len(accepted) + 1 == len(candidates):
-                raise error  # of all of them, as before
-            _match(matcher, [*accepted, candidate], scope)
-        except AugmentationError as why:
-            # A latent known by its density is kept, with a likelihood without an augmentation.
-            if not _is_optional(candidate, scope >= Scope.DENSITIES):
-                raise why from None
-        else:
-            accepted.append(candidate)
-    # The prior of a rejected candidate may depend on an accepted one.
-    densities = scope >= Scope.DENSITIES
-    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
-    if not accepted:
-        raise error
-    return accepted, _match(matcher, accepted, scope)
 
 
 def _acting_through_means(

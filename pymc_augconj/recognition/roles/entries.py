@@ -1,23 +1,12 @@
 """Vectors of hyperparameters whose entries are independent given everything else.
 
-Scales of groups, slopes of items and local scales of shrinkage priors each enter some terms of the
-model's log density and no other entry's. Then
+Each entry enters some terms of the model's log density and no other entry's: log p = Σⱼ fⱼ(xⱼ) +
+constant, and all are updated at once. Which term belongs to which entry is found from changes of
+the terms where sets of entries move: those whose number has a bit set, and those where it has not.
 
-    log p = Σⱼ fⱼ(xⱼ) + constant,
-
-and all entries are updated at once. Which term belongs to which entry is found from changes of the
-terms where sets of entries move: those whose number has a bit set, and those where it has not. A
-term of one entry is changed by one set of each pair and so tells the entry's number; a term of two
-is changed by both sets of some pair.
-
-A scalar τ that enters by its products with the entries λⱼ alone is hard to move given these, and
-they given τ. While log τ grows by what every log λⱼ loses, nothing but their priors changes (Liu &
-Sabatti 2000): they are *exchanged*.
-
-References
-----------
-Liu, J. S. & Sabatti, C. (2000). Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian
-computation. Biometrika 87.
+A scalar τ that enters by its products with the entries λⱼ alone is *exchanged* with them: while
+log τ grows by what every log λⱼ loses, nothing but their priors changes (Liu & Sabatti 2000,
+Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation, Biometrika 87).
 """
 
 from __future__ import annotations

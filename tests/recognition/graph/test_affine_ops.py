@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.recognition.graph import affine
-from pymc_augconj.recognition.graph.affine_ops import affine_by_its_ops
+from pymc_augconj.recognition.graph.affine import affine_by_its_ops
 
 DESIGN = np.arange(12.0).reshape(4, 3) - 3.5
 INDEX = np.array([2, 0, 0, 1])

@@ -7,9 +7,15 @@ import pytensor.tensor as pt
 import pytest
 from scipy import special
 
-from pymc_augconj.python_mode.registers import _FORMULAS, Registers
-from pymc_augconj.python_mode.registers import _OPCODES as _UFUNCS
-from pymc_augconj.python_mode.tape import _OPCODES, _SAME, NoTapeError, TapeBuilder
+from pymc_augconj.python_mode.tape import (
+    _FORMULAS,
+    _OPCODES,
+    _SAME,
+    _UFUNCS,
+    NoTapeError,
+    Registers,
+    TapeBuilder,
+)
 from pymc_augconj.python_mode.tape_kernel import run_rows, run_tape
 from pymc_augconj.recognition.graph.functions import PointFunction
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
-from pymc_augconj.recognition.latents import walks
+from pymc_augconj.recognition.latents import precision
 
 N = 12
 RNG = np.random.default_rng(4)
@@ -258,7 +258,7 @@ def test_entries_of_a_precision_are_few(read):
 @pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_entries_of_walks_are_those_of_a_formula_that_agrees(factor, read, monkeypatch):
     def scaled(*args):
-        found = walks.values_of_walk(*args)
+        found = precision.values_of_walk(*args)
         return found._replace(values=factor * found.values)
 
     monkeypatch.setattr("pymc_augconj.recognition.latents.quadratic.values_of_walk", scaled)

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.observed import SiteData
-from pymc_augconj.python_mode.registers import NoTapeError, Registers
-from pymc_augconj.python_mode.tape import TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["RowTape", "RowTapes", "join", "read_row_tape"]

@@ -24,8 +24,7 @@ from pymc_augconj.engines.gibbs.observed import Held, SiteData
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.registers import NoTapeError, Registers
-from pymc_augconj.python_mode.tape import TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 from .row_tapes import RowTape, read_row_tape
