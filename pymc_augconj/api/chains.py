@@ -119,7 +119,7 @@ def sample_chains(
     """Return the draws of ``run``, each chain of which is sampled by a task of its own.
 
     ``run(draws, **options)`` is as ``pymc.sample`` with the same options, and is pickled; for
-    ``client`` see :func:`~pymc_augconj.parallel.client.executor_of`. TypeError is raised if an
+    ``client`` see :func:`~pymc_augconj.parallel.executor.executor_of`. TypeError is raised if an
     option needs the chains in this process.
     """
     for name in _REFUSED:
