@@ -13,7 +13,7 @@ No distribution of the ω of all classes makes a bound for coordinate ascent; E 
 rule: with d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) to 1e-10 for d ≤ 2, and beyond
 by :mod:`~pymc_augconj.quadrature.nodes`, which states its error. A sampler leaves out classes with
 E e^{η_j − η_k} < 1e-7 beside the class k of the largest mean, and where at most two others are left
-it takes :mod:`~pymc_augconj.quadrature.product_rule`.
+it takes :func:`~pymc_augconj.quadrature.nodes.product_rule`.
 
 References
 ----------
@@ -37,10 +37,11 @@ from scipy.special import gammaln, softmax
 from pymc_augconj.auxiliary.polya_gamma.distribution import log_polya_gamma, random_polya_gamma
 from pymc_augconj.quadrature.expectation import gaussian_cubature
 from pymc_augconj.quadrature.nodes import (
+    MOST_DIMENSIONS,
+    product_rule,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,
 )
-from pymc_augconj.quadrature.product_rule import MOST_DIMENSIONS, product_rule
 from pymc_augconj.typing import Array, Index
 
 from .base import (

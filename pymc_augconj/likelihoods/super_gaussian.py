@@ -308,7 +308,7 @@ class SuperGaussian(Likelihood):
     @cached_property
     def _families(self) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
-        from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies
+        from pymc_augconj.auxiliary.laplace_transform.table_sampler import ScaleFamilies
 
         return ScaleFamilies()
 

@@ -97,26 +97,13 @@ def draw_conditional(
     joint: bool,
     scratch: list[Array] | None = None,
 ) -> Array:
-    """Return a draw of f* for every draw of f, all of one kernel.
+    """Return a draw of f*, (S, P), for every draw of f, (S, n), all of one kernel.
 
-    Parameters
-    ----------
-    f : ndarray, shape (S, n)
-    noise : ndarray, shape (S, P)
-        Standard normal.
-    parts : mapping
-        ``"mean_old"`` (n,), ``"mean_new"`` (P,), ``"old"`` (n, n), ``"cross"`` (P, n), and
-        ``"new"`` (P, P) if ``joint``, else ``"new_diagonal"`` (P,).
-    jitter : float
-        Added to the diagonal of the old inputs' covariance, as ``gp.prior`` does.
-    joint : bool
-        Whether the entries of a draw are drawn jointly; otherwise each from its marginal.
-    scratch : list, optional
-        Keeps the work array for the next call.
-
-    Returns
-    -------
-    ndarray, shape (S, P)
+    ``noise`` is standard normal, (S, P). ``parts`` has ``"mean_old"`` (n,), ``"mean_new"`` (P,),
+    ``"old"`` (n, n), ``"cross"`` (P, n), and ``"new"`` (P, P) if ``joint``, else ``"new_diagonal"``
+    (P,), where each entry is drawn from its marginal. ``jitter`` is added to the diagonal of the
+    old inputs' covariance, as ``gp.prior`` does. ``scratch`` keeps the work array for the next
+    call.
     """
     n = f.shape[1]
     deviation = f - parts["mean_old"]

@@ -4,7 +4,6 @@
 ``expectation``        expectations under normal distributions of one or a few predictors
 ``nodes``              fixed nodes: Gauss–Legendre, and quasi-Monte Carlo of many predictors
 ``mesh``               modes of tilted distributions and panels that cover them
-``product_rule``       expectations of the log of a sum of exponentials in two dimensions
 ``quantile_shift``     the Numba loops behind the variance of quantile propagation
 ``tilted``             moments of tilted distributions for any log density
 =====================  ==================================================================

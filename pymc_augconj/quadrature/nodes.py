@@ -39,6 +39,7 @@ from pymc_augconj.typing import Array, Index
 __all__ = [
     "FROM_LEFT",
     "FROM_RIGHT",
+    "MOST_DIMENSIONS",
     "NODES",
     "N_NODES",
     "ORDER",
@@ -46,6 +47,7 @@ __all__ = [
     "WEIGHTS",
     "fixed_points",
     "normal_nodes",
+    "product_rule",
     "quasi_monte_carlo",
     "quasi_monte_carlo_apart",
     "quasi_monte_carlo_by_values",
@@ -205,3 +207,57 @@ def normal_nodes(
     each = np.meshgrid(*[np.arange(nodes.size)] * dimension, indexing="ij")
     chosen = np.stack([axis.ravel() for axis in each])
     return nodes[chosen], weights[chosen].prod(axis=0)
+
+
+#: Largest d of :func:`product_rule`.
+MOST_DIMENSIONS = 2
+# Nodes an axis for standard deviations up to these.
+_STDS = np.array([0.28, 0.42, 0.7, 1.0, 1.4, 2.1, np.inf])
+_RULES = (3, 4, 6, 8, 12, 24, 32)
+
+
+def product_rule(
+    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
+) -> tuple[Array, Array]:
+    """Return the rule's E[g(δ)], δ ~ N(mean, cov) in R^d, d ≤ 2, and its derivative by the mean.
+
+    A product of Gauss–Hermite rules, with more nodes for larger standard deviations. It serves a
+    sampler, mostly at small variances: the error of E log(1 + e^{δ₁} + e^{δ₂}), δ differences of
+    independent normal numbers, is below 2e-6 for standard deviations up to 2, and 1e-4 for 4.
+
+    ``func(delta, which)`` is g and its gradient for each site in the index array ``which``, for
+    ``delta`` of shape (d, len(which), nodes), which it may overwrite. Shapes are (d, N) and (d, d,
+    N).
+    """
+    d, size = mean.shape
+    value, d_mean = np.empty(size), np.empty((d, size))
+    var = np.einsum("ppn->pn", cov)
+    level = np.searchsorted(_STDS, np.sqrt(var.max(axis=0)))
+    # The Cholesky factor [[first, 0], [below, second]].
+    first = np.sqrt(var[0])
+    if d > 1:
+        below = np.divide(cov[1, 0], first, out=np.zeros(size), where=first > 0.0)
+        second = np.sqrt(np.maximum(var[1] - below**2, 0.0))
+    for own in np.unique(level):
+        z, weights = _hermite(d, _RULES[own])
+        which = np.flatnonzero(level == own)
+        length = max(_BATCH_APART // z.size, 1)
+        for some in np.split(which, range(length, which.size, length)):
+            delta = np.empty((d, some.size, weights.size))
+            np.multiply(first[some, None], z[0], out=delta[0])
+            if d > 1:
+                delta[1] = below[some, None] * z[0] + second[some, None] * z[1]
+            delta += mean[:, some, None]
+            values, gradient = func(delta, some)
+            value[some], d_mean[:, some] = values @ weights, gradient @ weights
+    return value, d_mean
+
+
+@cache
+def _hermite(d: int, n: int) -> tuple[Array, Array]:
+    z, weights = hermegauss(n)
+    weights = weights / weights.sum()
+    if d == 1:
+        return z[None], weights
+    pairs = np.stack([axis.ravel() for axis in np.meshgrid(z, z, indexing="ij")])
+    return pairs, np.multiply.outer(weights, weights).ravel()

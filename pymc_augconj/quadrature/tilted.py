@@ -297,25 +297,11 @@ def tilted_moments(
 ) -> Tilted:
     """Return log Ẑ, mean and variance of every tilted distribution, by adaptive quadrature.
 
-    Parameters
-    ----------
-    density : SiteDensity
-        log p(yᵢ | f) of N observations.
-    cavity_mean, cavity_var : ndarray, shape (N,)
-        m and v > 0.
-    power : float
-        η, the power of the density.
-    higher : bool
-        Whether to give the third and fourth central moments.
-    delta : bool
-        Whether to give δ of quantile propagation.
-
-    Returns
-    -------
-    Tilted
-        To a relative error of about 1e-8: log Ẑ absolutely, the mean relative to the tilted
-        standard deviation, δ absolutely. Modes are found where a landmark or a geometric scan
-        about the cavity's mean leads to them; a narrow one elsewhere would be missed.
+    ``density`` is log p(yᵢ | f) of N observations, ``power`` its η; cavities are N(m, v), v > 0,
+    (N,). ``higher`` asks for the third and fourth central moments too, ``delta`` for δ of quantile
+    propagation. The relative error is about 1e-8: log Ẑ and δ absolutely, the mean relative to the
+    tilted standard deviation. Modes are found where a landmark or a geometric scan about the
+    cavity's mean leads to them; a narrow one elsewhere would be missed.
 
     Raises
     ------

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary.laplace_transform.density import logpdf_tilted
-from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies, find_scale
-from pymc_augconj.auxiliary.laplace_transform.table_sampler import TiltedSampler
+from pymc_augconj.auxiliary.laplace_transform.inversion import logpdf_tilted
+from pymc_augconj.auxiliary.laplace_transform.table_sampler import (
+    ScaleFamilies,
+    TiltedSampler,
+    find_scale,
+)
 from pymc_augconj.errors import NotSuperGaussianError
 
 FAMILIES = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.quadrature import product_rule as rules
+from pymc_augconj.quadrature import nodes as rules
 from pymc_augconj.quadrature.expectation import gaussian_cubature
-from pymc_augconj.quadrature.product_rule import product_rule
+from pymc_augconj.quadrature.nodes import product_rule
 
 SITES = 8
 
@@ -44,7 +44,7 @@ def test_error_is_what_is_stated(largest, error, d):
 def test_few_nodes_are_fewer_than_it_takes(monkeypatch):
     mean, cov = differences(2.0, 0)
     exact = product_rule(log_sum, mean, cov)[0]
-    monkeypatch.setattr(rules, "_NODES", (6,) * len(rules._NODES))
+    monkeypatch.setattr(rules, "_RULES", (6,) * len(rules._RULES))
     assert np.abs(product_rule(log_sum, mean, cov)[0] - exact).max() > 1e-4
 
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from pymc_augconj.typing import Array, ComplexArray
 
-from .density import saddlepoints
 from .distribution import LogPhi, TiltedDistribution
-from .inversion import CAREFUL, Sites
+from .inversion import CAREFUL, Sites, saddlepoints
 
 ORDER = 16
 GRID = np.geomspace(1e-6, 1e6, 61)  # in units of the scale, where −log φ = 1

@@ -8,22 +8,31 @@ saddlepoint (`density`), so the error is relative for every tilt.
 A draw finds its quantile from the integrals of exp(h(v) − r e^v)/φ(r) over small cells, which must
 add up to one less the atom, within 1e-7. Where they do not, or where the tilt is too narrow for the
 cells, the draw is by inversion (`quantiles`), with the same uniform.
+
+φ that differ by the scale of r share one table: if φ'(r) = φ(k r) then ω' is k ω. So learning the
+scale of a likelihood (b, σ, ρ) needs no table at every step. Two φ are compared on a grid, after
+both are scaled to log φ = −1; as both are analytic, agreement to rounding on the real axis is
+agreement in the half-plane.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array, Index
 
-from . import table_kernels as kernels
-from .density import MAX_LOG, mean_curve, untilted_log_density
+from . import kernels
+from .complete_monotonicity import check_completely_monotone
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
+from .inversion import MAX_LOG, logpdf_tilted, mean_curve, untilted_log_density
 from .quantiles import quantile_tilted
 
 TABLE_PAYS = 100  # draws from which the table costs less than inversions
@@ -40,6 +49,10 @@ INTERPOLATION_TOLERANCE = 3e-10  # of the density of log ω, at the hardest tilt
 IGNORED_MASS = 2e-9  # density of log ω below which a panel is accepted
 TAIL = 1e-12  # mass that the table may leave out on either side
 MARGIN = 10.0  # by which the range of r is widened when a table has to be extended
+KEPT = 4  # shapes of φ
+SCALE_GRID = np.geomspace(1e-5, 1e6, 23)  # in units of the scale
+AGREEMENT = 1e-11  # of log φ
+SCALE_STEPS = 60  # of Newton's iteration for the scale, in log r
 
 
 class Cells(NamedTuple):
@@ -265,3 +278,87 @@ class TiltedSampler:
         saddle = np.interp(-log_x, -log_mean, log_r)
         tilts = np.exp(np.stack([saddle, -log_x, np.log(4.0) - log_x], axis=1))
         return np.clip(tilts, *self.covered)
+
+
+@dataclass(frozen=True)
+class ScaledTilts:
+    """The tilts of r ↦ φ(factor · r), by a sampler of φ."""
+
+    sampler: TiltedSampler
+    factor: float
+
+    def random(self, rng: np.random.Generator, r: Array) -> Array:
+        """Draw one ω from the tilt of each entry of ``r``."""
+        return self.factor * self.sampler.random(rng, self.factor * r)
+
+    def logpdf(self, omega: Array, r: Array) -> Array:
+        """Return the log density of the tilts by ``r`` at ``omega``."""
+        value = logpdf_tilted(omega / self.factor, self.sampler.distribution, self.factor * r)
+        return value - np.log(self.factor)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    scale: float
+    values: Array
+    sampler: TiltedSampler
+
+
+class ScaleFamilies:
+    """Finds a sampler for a φ among the samplers of earlier φ, or makes one."""
+
+    def __init__(self) -> None:
+        self._shapes: deque[_Shape] = deque(maxlen=KEPT)
+        self._last_scale = 1.0
+
+    def find(self, log_phi: LogPhi) -> ScaledTilts:
+        """Return the tilts of φ; raise NotSuperGaussianError if φ is not completely monotone."""
+        scale = find_scale(log_phi, self._last_scale)
+        if scale is None:
+            return ScaledTilts(_checked_sampler(log_phi), 1.0)
+        self._last_scale = scale
+        with np.errstate(all="ignore"):
+            values = np.asarray(log_phi((scale * SCALE_GRID).astype(np.complex128))).real
+        for shape in self._shapes:
+            if _agree(shape.values, values):
+                return ScaledTilts(shape.sampler, shape.scale / scale)
+        sampler = _checked_sampler(log_phi)
+        self._shapes.append(_Shape(scale, values, sampler))
+        return ScaledTilts(sampler, 1.0)
+
+
+def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
+    # Without this check, which takes a third of the time of a table, an invalid φ would give wrong
+    # draws in silence.
+    with np.errstate(all="ignore"):
+        reason = check_completely_monotone(log_phi, density=False)
+    if reason is not None:
+        raise NotSuperGaussianError(reason)
+    return TiltedSampler(TiltedDistribution(log_phi))
+
+
+def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:
+    """Return the r at which log φ(r) = −1, to rounding; None without convergence."""
+    x = np.log(start)
+    with np.errstate(all="ignore"):
+        for _ in range(SCALE_STEPS):
+            r = np.exp(x)
+            value = complex(np.asarray(log_phi(np.array([complex(r, 1e-20 * r)])))[0])
+            # Newton's iteration for log(−log φ) as a function of log r.
+            size, slope = -value.real, -value.imag * 1e20
+            if not (size > 0.0 and slope > 0.0 and np.isfinite(size)):
+                return None
+            step = -np.log(size) * size / slope
+            if not abs(step) < 200.0:
+                return None
+            x += step
+            if abs(step) < 1e-15 * max(1.0, abs(x)) or abs(size - 1.0) < 4e-16:
+                return float(np.exp(x))
+        return float(np.exp(x)) if abs(step) < 1e-13 else None
+
+
+def _agree(a: Array, b: Array) -> bool:
+    known = np.isfinite(a) & np.isfinite(b)
+    if known.sum() < SCALE_GRID.size // 2 or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return False
+    return bool(np.all(np.abs(a[known] - b[known]) <= AGREEMENT * (1.0 + np.abs(a[known]))))
