@@ -20,8 +20,7 @@ from scipy.sparse import csr_array
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.latents.intrinsic import IntrinsicPrior
-from pymc_augconj.latents.precision import PrecisionPrior
+from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
