@@ -23,7 +23,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, ru
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_augconj.parallel.executor import executor_of
+from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
 from .step import AugmentedGibbs

@@ -9,7 +9,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.latents.solver import Solver
+from pymc_augconj.latents.posterior import Solver
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many
 from pymc_augconj.recognition.recognition import Recognition

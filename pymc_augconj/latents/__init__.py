@@ -14,14 +14,12 @@
 ``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``diagonal``           priors of independent latents
-``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ
 ``markov``             a Markov process of one input, in linear time
-``posterior``          the contract of the Gaussian posterior given a set of sites
-``precision``          a prior given by its precision matrix
+``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
+``precision``          a prior given by its precision matrix, perhaps with a sum-to-zero constraint
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``registry``           the kinds of prior
 ``rows``               merging of predictors that are equal for all latents
-``solver``             the contract of a solver, which conditions latents on sites
 =====================  =====================================================================
 """

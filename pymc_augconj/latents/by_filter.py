@@ -38,10 +38,9 @@ from pymc_augconj.typing import Array, Index
 from .derivatives import STENCIL
 from .joint import LatentPrior
 from .markov import MarkovPrior
-from .posterior import Posterior
+from .posterior import Posterior, Solver
 from .registry import block_prior
 from .rows import RowGroups, SiteSum
-from .solver import Solver
 
 # The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.
 _MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0

@@ -38,9 +38,8 @@ from .base import BlockPrior
 from .by_precision import FactorPosterior
 from .dense import DensePrior
 from .joint import LatentPrior
-from .posterior import Posterior
+from .posterior import Posterior, Solver
 from .rows import MergedSites, RowGroups, SiteSum
-from .solver import Solver
 
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32

@@ -31,9 +31,8 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
-from .posterior import Posterior
+from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
-from .solver import Solver
 
 
 class ObservationPosterior(Posterior):

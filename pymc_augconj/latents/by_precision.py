@@ -22,14 +22,12 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
 from pymc_augconj.linalg.rounding import dense_error, precision_error, probes, trace_error
 from pymc_augconj.typing import Array, Index
 
-from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
-from .posterior import Posterior
-from .precision import PrecisionPrior
+from .posterior import Posterior, Solver
+from .precision import IntrinsicPrior, PrecisionPrior
 from .precision_pattern import PrecisionDesign, PrecisionPattern
 from .registry import kind_of
 from .rows import MergedSites, RowGroups, SiteSum
-from .solver import Solver
 
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0

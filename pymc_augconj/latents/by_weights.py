@@ -21,10 +21,9 @@ from pymc_augconj.linalg.rounding import EPS, precision_error, probes
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
-from .posterior import Posterior
+from .posterior import Posterior, Solver
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
-from .solver import Solver
 
 
 def _covariance_error(

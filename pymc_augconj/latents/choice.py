@@ -26,9 +26,8 @@ from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
 from .joint import LatentPrior
-from .posterior import Posterior
+from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
-from .solver import Solver
 
 #: Solvers by name; the first wins a tie in cost.
 SOLVERS: dict[str, type[Solver]] = {

@@ -1,10 +1,10 @@
 """Latents with a banded or sparse precision matrix Q.
 
 With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: the cost of products with
-S and its inverse is the number of entries of L. K = Q⁻¹ is formed only for dense spaces. Values and
-derivatives are by the entries of Q. Random walks also have the precisions τ₀ of their first values:
-in the elimination from the last value on, the pivots are the precisions of the steps and τ₀, which
-as a difference of entries of Q may have no digits.
+S and its inverse is the number of entries of L. K = Q⁻¹ is formed only for dense solvers. Values
+and derivatives are by the entries of Q. Random walks also have the precisions τ₀ of their first
+values: in the elimination from the last value on, the pivots are the precisions of the steps and
+τ₀, which as a difference of entries of Q may have no digits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.factors import Factor, factor_of_walks
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.sparse import BandPattern
@@ -146,3 +147,127 @@ def pull_root(factor: Factor, weights: Array) -> Array:
     lower[np.diag_indices_from(lower)] *= 0.5
     half = factor.transpose_solve(0.5 * (lower + lower.T))
     return -factor.transpose_solve(half.T)
+
+
+# Tolerance on the row sums of B, relative to its diagonal.
+_ROUNDING = 1e-8
+
+
+class IntrinsicPrior(PrecisionPrior):
+    """Given by the entries of B at ``block.entries`` and, last, c²: Q = B + c² 1 1ᵀ with B 1 = 0.
+
+    An intrinsic autoregression (ICAR) is a prior of differences between neighbours; c² 1 1ᵀ gives
+    the sum the standard deviation 1/c (Besag & Kooperberg 1995, Biometrika 82). With the last value
+    in the elimination order as the origin,
+
+        u = x + t 1,        x_last = 0,        t = Σ u/n − Σ x/n,
+
+    x has the sparse precision B without that row and column, B₁₁ = L Lᵀ, and Σ u ~ N(0, 1/c²) is
+    independent of x. So no dense or nearly singular matrix is factorised:
+
+        u = x − (Σ x/n) 1 + v_last/(n c) 1,        x = L⁻ᵀ v.
+    """
+
+    kind = "intrinsic"
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
+        BlockPrior.__init__(self, block, array, jitter)
+        self._read_pattern(block)
+        self.common, self._log_peak = float(array[-1]), None
+        rows, cols = self.entries
+        sums = np.bincount(rows, array[:-1], minlength=block.size)
+        largest = float(np.abs(array[:-1]).max())
+        name = f"the prior precision of {block.name!r}"
+        if not (np.abs(sums).max() <= _ROUNDING * largest and 0.0 < self.common < np.inf):
+            raise NotPositiveDefiniteError(
+                f"{name}: expected rows that sum to zero and a positive precision of the sum, "
+                f"found sums up to {np.abs(sums).max():.3g} and a precision of {self.common:.3g}"
+            )
+        # Row and column of the origin become those of the identity.
+        origin = self.pattern.order[-1]
+        meets_origin = (rows == origin) | (cols == origin)
+        others = np.where(meets_origin, np.where(rows == cols, 1.0, 0.0), array[:-1])
+        self.factor = self.pattern.factorize(block.flat_precision(others), name)
+
+    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
+        return
+
+    @cached_property
+    def cov(self) -> Array:
+        """K."""
+        return np.asfortranarray(self.apply_cov(np.eye(self.block.size)))
+
+    @property
+    def _of_sum(self) -> float:
+        """1/(n c)."""
+        return 1.0 / (self.block.size * np.sqrt(self.common))
+
+    def scale(self, v: Array) -> Array:
+        v = self.pattern.forward(v)
+        x = _pinned(self.factor.transpose_solve(v))
+        level = self._of_sum * v[..., -1:] - x.mean(axis=-1, keepdims=True)
+        return self.pattern.back(x + level)
+
+    def scale_transpose(self, x: Array) -> Array:
+        x = self.pattern.forward(x)
+        mean = x.mean(axis=-1, keepdims=True)
+        found = self.factor.half_solve(x - mean)
+        found[..., -1:] = self._of_sum * self.block.size * mean
+        return self.pattern.back(found)
+
+    def unscale(self, u: Array) -> Array:
+        u = self.pattern.forward(u)
+        found = self.factor.transpose_product(u - u[..., -1:])
+        found[..., -1:] = np.sqrt(self.common) * u.sum(axis=-1, keepdims=True)
+        return self.pattern.back(found)
+
+    def unscale_transpose(self, x: Array) -> Array:
+        x = self.pattern.forward(x)
+        found = _pinned(self.factor.product(x))
+        found[..., -1] = -found.sum(axis=-1)
+        return self.pattern.back(found + np.sqrt(self.common) * x[..., -1:])
+
+    def log_det_scale(self) -> float:
+        return -0.5 * self.factor.log_det + float(np.log(self._of_sum))
+
+    def apply_cov(self, x: Array) -> Array:
+        return self.scale(self.scale_transpose(x))
+
+    def var(self) -> Array:
+        n = self.block.size
+        own = self.cov_within[self.pattern.diagonal]
+        means = _pinned(self.factor.solve(np.ones(n))) / n
+        return self.pattern.back(own - 2.0 * means + means.mean() + self._of_sum**2)
+
+    @cached_property
+    def cov_within(self) -> Array:
+        """Covariances of x on the pattern of the factor, flat."""
+        cov = self.factor.inverse()
+        # Covariances of the origin with others are zero, as entries of the factor are.
+        origin = self.pattern.order[-1]
+        cov[self.pattern.positions(origin, origin)] = 0.0
+        return cov
+
+    def log_det_slopes(self) -> Array:
+        return np.append(super().log_det_slopes(), 1.0 / self.common)
+
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        by_cov = DensePrior.pull_cov(self, A, gradient)
+        by_common = self.cov.sum(axis=0) @ by_cov @ self.cov.sum(axis=0)
+        return np.append(self._by_entries(by_cov), -by_common)
+
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        by_scale = self._by_order(self._pull_scale(A, G))
+        centred = by_scale - by_scale.mean(axis=0)
+        centred[-1], centred[:, -1] = 0.0, 0.0
+        by_precision = pull_root(self.factor, centred)
+        by_precision[-1], by_precision[:, -1] = 0.0, 0.0
+        by_entries = by_precision[tuple(self.pattern.place[self.entries])]
+        by_common = -0.5 * self._of_sum / self.common * by_scale[:, -1].sum()
+        return np.append(by_entries, by_common)
+
+
+def _pinned(x: Array) -> Array:
+    """Overwrite x with zero at the origin; return it."""
+    x[..., -1] = 0.0
+    return x

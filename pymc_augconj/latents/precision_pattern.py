@@ -12,9 +12,9 @@ an intercept or coefficients, form the border. So
 
     B = L₁ L₁ᵀ,        W = L₁⁻¹ Cᵀ,        D − WᵀW = L₂ L₂ᵀ.
 
-An intrinsic block, u = x + t 1 (:mod:`.intrinsic`), has x in B and t in the border. The precision
-of its sum, c² (Σ x + n t)², adds a term P Pᵀ of rank one to M. With V = L₁⁻¹P₁ the factor of B +
-P₁P₁ᵀ is L₁ (I + V Vᵀ)^½, and the corner D − WᵀW becomes
+An intrinsic block, u = x + t 1 (:class:`.IntrinsicPrior`), has x in B and t in the border. The
+precision of its sum, c² (Σ x + n t)², adds a term P Pᵀ of rank one to M. With V = L₁⁻¹P₁ the factor
+of B + P₁P₁ᵀ is L₁ (I + V Vᵀ)^½, and the corner D − WᵀW becomes
 
     D − WᵀW + (P₂ − WᵀV)(I + VᵀV)⁻¹(P₂ − WᵀV)ᵀ,
 
@@ -40,9 +40,8 @@ from pymc_augconj.linalg.sparse import find_pattern
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior
-from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
-from .precision import PrecisionPrior
+from .precision import IntrinsicPrior, PrecisionPrior
 
 # Effects that stay in the border beside many others, where finding out what saves work costs more.
 _FEW_EFFECTS = 16

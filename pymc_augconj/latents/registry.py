@@ -10,9 +10,8 @@ from pymc_augconj.block import LatentBlock
 from .base import BlockPrior
 from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
-from .intrinsic import IntrinsicPrior
 from .markov import MarkovPrior
-from .precision import PrecisionPrior
+from .precision import IntrinsicPrior, PrecisionPrior
 
 _ALL = (
     *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),

@@ -10,8 +10,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior, FactorPrior
 from pymc_augconj.latents.diagonal import DiagonalPrior
-from pymc_augconj.latents.intrinsic import IntrinsicPrior
-from pymc_augconj.latents.precision import PrecisionPrior
+from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 

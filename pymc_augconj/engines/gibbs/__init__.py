@@ -5,10 +5,9 @@
 ``choice``          whether sites are held where there is an auxiliary variable too
 ``elliptical``      elliptical slices and Hamiltonian trajectories
 ``factors``         effects of one factor after another, where all at once cost too much
-``held_sites``      choosing the sites of densities without an auxiliary variable
 ``moves``           the moves of a step
 ``native``          many steps in one call of a compiled loop
-``observed``        observed variables, and how the site of each is handled
+``observed``        observed variables, how the site of each is handled, and held sites
 ``parts``           the parts into which the latents are divided, one Gaussian move each
 ``pooled``          observations with one predictor as one observation
 ``sampler``         one step: the moves in the order that makes them exact

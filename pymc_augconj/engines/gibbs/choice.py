@@ -35,7 +35,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
 
-from .held_sites import HeldSites
+from .observed import HeldSites
 
 # Below this γ sites are held.
 _SMALL_SHARE = 0.3

@@ -32,8 +32,8 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chain import Chain
-from .held_sites import HeldSites
-from .moves import by_factor, given_latents, latents
+from .moves import given_latents, latents
+from .observed import HeldSites
 from .parts import Part
 from .state import GibbsInfo, State, Update
 
@@ -136,7 +136,7 @@ class GibbsSampler:
             state.info.log_evidence = 0.0
             for part in self.parts:
                 if part.factors:
-                    by_factor.draw_by_factor(rng, chain, state, part)
+                    latents.draw_by_factor(rng, chain, state, part)
                     continue
                 latents.draw_auxiliary(rng, chain, state, part)
                 latents.draw_latents(rng, chain, state, part, relax=True)
@@ -148,7 +148,7 @@ class GibbsSampler:
         """Make moves 2 to 4 for one part, given the predictors of the others."""
         chain = self.chain
         if part.factors:
-            by_factor.draw_by_factor(rng, chain, state, part)
+            latents.draw_by_factor(rng, chain, state, part)
             return
         latents.draw_auxiliary(rng, chain, state, part)
         before = dict(state.point)
@@ -238,7 +238,7 @@ class GibbsSampler:
         if any(part.factors for part in self.parts):
             state = State(dict(point), {})
             for part in self.parts:
-                by_factor.approach(rng, self.chain, state, part, self.sites)
+                latents.approach(rng, self.chain, state, part, self.sites)
             return state.point
         self.sites.choose(point)
         found = dict(point)

@@ -21,8 +21,7 @@ from scipy.sparse import csr_array
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.latents.intrinsic import IntrinsicPrior
-from pymc_augconj.latents.precision import PrecisionPrior
+from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace

@@ -1,7 +1,6 @@
 """The moves of the Gibbs step, functions of ``(rng, chain, state)``, each of which is exact.
 
 =================  ========================================================================
-``by_factor``      the effects of one factor after another
 ``given_latents``  hyperparameters given the latents, ω integrated out
 ``latents``        ω, the latents of a part, and hyperparameters with these integrated out
 =================  ========================================================================
