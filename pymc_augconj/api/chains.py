@@ -28,7 +28,7 @@ from pymc.stats.convergence import (
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pymc_augconj.parallel.executor import executor_of
+from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains
 from pymc_augconj.results.unequal_chains import with_rest
 
@@ -119,7 +119,7 @@ def sample_chains(
     """Return the draws of ``run``, each chain of which is sampled by a task of its own.
 
     ``run(draws, **options)`` is as ``pymc.sample`` with the same options, and is pickled; for
-    ``client`` see :func:`~pymc_augconj.parallel.executor.executor_of`. TypeError is raised if an
+    ``client`` see :func:`~pymc_augconj.parallel.client.executor_of`. TypeError is raised if an
     option needs the chains in this process.
     """
     for name in _REFUSED:

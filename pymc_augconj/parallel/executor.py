@@ -26,17 +26,7 @@ from uuid import uuid4
 import cloudpickle
 import numpy as np
 
-from pymc_augconj.errors import AugmentationError
-
-__all__ = [
-    "Executor",
-    "Pool",
-    "Task",
-    "Threads",
-    "available_cores",
-    "executor_of",
-    "worker_number",
-]
+__all__ = ["Executor", "Pool", "Task", "Threads", "available_cores", "worker_number"]
 
 
 def available_cores() -> int:
@@ -183,7 +173,14 @@ def worker_number() -> int:
 
 
 class Pool(Executor):
-    """Work for a pool of the standard library, which is not closed at the end."""
+    """Work for a pool of the standard library.
+
+    Parameters
+    ----------
+    pool : concurrent.futures.Executor
+        It is not closed at the end.
+    workers : int
+    """
 
     def __init__(self, pool: FuturesExecutor, workers: int) -> None:
         self._pool, self.workers = pool, workers
@@ -257,25 +254,6 @@ class Threads(Pool):
     def close(self) -> None:
         super().close()
         self._pool.shutdown()
-
-
-def executor_of(client: Any) -> Executor:
-    """Return the executor for the user's ``client``: a distributed.Client, a pool or None.
-
-    By default work runs in this process. Raises AugmentationError for anything else.
-    """
-    if client is None:
-        return Executor()
-    if isinstance(client, ThreadPoolExecutor | ProcessPoolExecutor):
-        return Pool(client, client._max_workers)  # type: ignore[union-attr]
-    if type(client).__module__.partition(".")[0] == "distributed":
-        from .dask import DaskExecutor
-
-        return DaskExecutor(client)
-    raise AugmentationError(
-        "client: expected a distributed.Client, or a pool of concurrent.futures, got "
-        f"{client!r}; make one by distributed.Client(…)"
-    )
 
 
 class _Shared:

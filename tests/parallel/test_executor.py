@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.parallel.executor import Executor, Threads, executor_of, worker_number
+from pymc_augconj.parallel.client import executor_of
+from pymc_augconj.parallel.executor import Executor, Threads, worker_number
 
 PARTS = np.array_split(np.random.default_rng(0).lognormal(sigma=4.0, size=1000), 37)
 
