@@ -26,14 +26,7 @@ from uuid import uuid4
 import cloudpickle
 import numpy as np
 
-__all__ = [
-    "Executor",
-    "Pool",
-    "Task",
-    "Threads",
-    "available_cores",
-    "worker_number",
-]
+__all__ = ["Executor", "Pool", "Task", "Threads", "available_cores", "worker_number"]
 
 
 def available_cores() -> int:
@@ -180,7 +173,14 @@ def worker_number() -> int:
 
 
 class Pool(Executor):
-    """Work for a pool of the standard library, which is not closed at the end."""
+    """Work for a pool of the standard library.
+
+    Parameters
+    ----------
+    pool : concurrent.futures.Executor
+        It is not closed at the end.
+    workers : int
+    """
 
     def __init__(self, pool: FuturesExecutor, workers: int) -> None:
         self._pool, self.workers = pool, workers
