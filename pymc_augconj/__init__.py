@@ -19,8 +19,11 @@ from .api.step import AugmentedGibbs
 from .api.warm_up import warm_up
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.classes import LogisticSoftmax, RobustMax
+from .distributions.maps import CAR, ICAR, Leroux
+from .distributions.matern_field import MaternField
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
+from .distributions.vecchia import Vecchia
 from .errors import (
     AugmentationError,
     DataError,
@@ -43,6 +46,8 @@ from .results.comparison.plots import plot_compare
 __version__ = "1.0.0rc1"
 
 __all__ = [
+    "CAR",
+    "ICAR",
     "Approximation",
     "AugmentationError",
     "AugmentedGibbs",
@@ -50,9 +55,11 @@ __all__ = [
     "BinnedPoints",
     "DataError",
     "DensityLikelihood",
+    "Leroux",
     "Likelihood",
     "LogEvidence",
     "LogisticSoftmax",
+    "MaternField",
     "MaternNoise",
     "MultiDensity",
     "MultiLikelihood",
@@ -68,6 +75,7 @@ __all__ = [
     "SuperGaussian",
     "Traits",
     "UnknownLikelihoodError",
+    "Vecchia",
     "__version__",
     "augment",
     "bin_points",

@@ -8,8 +8,13 @@ as NumPy, are in ``likelihoods``.
 ``bayesian_svm``        the support vector machine's hinge loss as a pseudo-likelihood
 ``classes``             a class by other links than the softmax
 ``formula``             an elementwise formula, detached from the model it was written in
+``maps``                priors of areas, near those of their neighbours
+``matern_field``        a Matérn field on a lattice or a triangulation
 ``matern_noise``        real observations whose density is a Matérn function of the residual
 ``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ
+``precision_ops``       operations of graphs on a precision matrix given by its entries
+``sparse_normal``       a normal vector with a sparse precision matrix
 ``super_gaussian``      any likelihood exp(log c + g f) φ(α − β f + γ f²), given only log φ
+``vecchia``             Vecchia's approximation of a Gaussian process
 ======================  ====================================================================
 """

@@ -18,6 +18,7 @@
 ``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ
 ``markov``             a Markov process of one input, in linear time
+``pivots``             a prior given by its precision matrix, and the pivots of an elimination
 ``posterior``          the contract of the Gaussian posterior given a set of sites
 ``precision``          a prior given by its precision matrix
 ``precision_factor``   the factor of their posterior precision, and its moments

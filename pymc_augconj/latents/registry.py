@@ -12,13 +12,14 @@ from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
 from .intrinsic import IntrinsicPrior
 from .markov import MarkovPrior
+from .pivots import PivotPrior
 from .precision import PrecisionPrior
 
 __all__ = ["block_prior", "kind_of"]
 
 _ALL = (
     *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
-    MarkovPrior,
+    *(MarkovPrior, PivotPrior),
 )
 _KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 

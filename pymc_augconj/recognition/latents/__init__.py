@@ -7,8 +7,8 @@
 ``markov``         processes whose covariance function makes them Markov
 ``normal``         finding Gaussian variables by the names of their distributions
 ``precision``      the precision matrix of a Gaussian variable, from its log density
-``precision_ops``  operations of graphs on a precision matrix that is given by its entries
 ``quadratic``      variables that are Gaussian because their log density is quadratic
+``sparse_normal``  normal vectors with a sparse precision that is given
 ``walks``          the precision matrix of a random walk, by its formula
 =================  ===================================================================
 """

@@ -39,6 +39,7 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 
 from .innovations import GaussianVariable, flat_inputs
 from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
+from .sparse_normal import from_sparse_normal
 
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
@@ -78,6 +79,8 @@ def find_gaussian_variables(
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":
             found.append(_from_kronecker_normal(model, rv))
+        elif op_name == "SparseNormalRV" and rv.ndim == 1:
+            found.append(from_sparse_normal(model, rv))
     return [variable for variable in found if variable is not None]
 
 

@@ -23,6 +23,11 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_augconj.distributions.precision_ops import (
+    log_determinant,
+    precision_prior,
+    solve_precision,
+)
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.point import Argument, Point
@@ -42,7 +47,6 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable, flat_inputs
 from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph
-from .precision_ops import log_determinant, precision_prior, solve_precision
 from .walks import values_of_walk
 
 __all__ = ["read_quadratic"]
