@@ -14,8 +14,10 @@ Technometrics 60.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pymc_augconj.typing import Array, Index
@@ -38,7 +40,8 @@ def max_min_order(X: Array) -> Index:
     width = max(width, float(extent.max()) / 1e3)
     cells = np.minimum((columns - low) // width, 1e3).astype(np.intp)
     cells = np.pad(cells, ((0, 0), (0, 3 - columns.shape[1])))
-    return farthest_first(*map(np.ascontiguousarray, (X, cells)), width, first)
+    X, cells = np.ascontiguousarray(X), np.ascontiguousarray(cells)
+    return farthest_first(X, cells, width, first)
 
 
 def nearest(X: Array, count: int) -> Index:
@@ -101,7 +104,7 @@ class Neighbours:
         first, second = np.tril_indices(self.groups.shape[1])
         a, b = self.groups[:, first].ravel(), self.groups[:, second].ravel()
         rows, cols, places = merge_pairs(np.maximum(a, b), np.minimum(a, b), self.size)
-        self.places = places.reshape(self.size, first.size)
+        self.places: NDArray[Any] = places.reshape(self.size, first.size)
         self._below = np.flatnonzero(rows != cols)
         upper = cols[self._below], rows[self._below]
         self.entries = np.concatenate([[rows, cols], upper], axis=1)
