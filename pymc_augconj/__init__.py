@@ -17,8 +17,11 @@ from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .distributions.classes import BayesianSVM, LogisticSoftmax, RobustMax
+from .distributions.maps import CAR, ICAR, Leroux
+from .distributions.matern_field import MaternField
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
+from .distributions.vecchia import Vecchia
 from .errors import (
     AugmentationError,
     DataError,
@@ -41,6 +44,8 @@ from .results.comparison.plots import plot_compare
 __version__ = "1.0.0rc1"
 
 __all__ = [
+    "CAR",
+    "ICAR",
     "Approximation",
     "AugmentationError",
     "AugmentedGibbs",
@@ -48,9 +53,11 @@ __all__ = [
     "BinnedPoints",
     "DataError",
     "DensityLikelihood",
+    "Leroux",
     "Likelihood",
     "LogEvidence",
     "LogisticSoftmax",
+    "MaternField",
     "MaternNoise",
     "MultiDensity",
     "MultiLikelihood",
@@ -66,6 +73,7 @@ __all__ = [
     "SuperGaussian",
     "Traits",
     "UnknownLikelihoodError",
+    "Vecchia",
     "__version__",
     "augment",
     "bin_points",

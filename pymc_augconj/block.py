@@ -76,7 +76,7 @@ class GaussianStructure:
     @property
     def has_precision(self) -> bool:
         """Whether ``scale`` has entries of Q."""
-        return self.kind in ("precision", "intrinsic")
+        return self.kind in ("precision", "intrinsic", "pivots")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@
 ``diagonal``           priors of independent latents
 ``joint``              the prior of all blocks and of the predictors, at one θ
 ``markov``             a Markov process of one input, in linear time
+``pivots``             a prior given by its precision matrix, and the pivots of an elimination
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
 ``precision``          a prior given by its precision matrix, perhaps with a sum-to-zero constraint
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border

@@ -11,11 +11,12 @@ from .base import BlockPrior
 from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
 from .markov import MarkovPrior
+from .pivots import PivotPrior
 from .precision import IntrinsicPrior, PrecisionPrior
 
 _ALL = (
     *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
-    MarkovPrior,
+    *(MarkovPrior, PivotPrior),
 )
 _KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 

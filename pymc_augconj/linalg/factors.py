@@ -215,18 +215,22 @@ class SparseFactor(Factor):
         self._arrays, self._parts = arrays, parts
 
     def inverse(self) -> Array:
-        # Imported here, as only such matrices need Numba.
-        from .sparse_kernels import invert
-
-        starts, rows, _, runs = self._arrays
         values, border, corner = self._parts
         assert not border.size  # as in no pattern with an order of minimum degree
         inverse = np.zeros(values.size + corner.size)
         # LAPACK inverts a copy of the corner.
         last = dpotri(corner.T, lower=0)[0].T if corner.size else corner
-        invert(starts, rows, runs, values, last, inverse[: values.size])
+        self._invert(last, inverse[: values.size])
         inverse[values.size :] = last.ravel()
         return inverse
+
+    def _invert(self, last: Array, inverse: Array) -> None:
+        """Write the entries of Q⁻¹ in the sparse columns, given the corner's."""
+        # Imported here, as only such matrices need Numba.
+        from .sparse_kernels import invert
+
+        starts, rows, _, runs = self._arrays
+        invert(starts, rows, runs, self._parts[0], last, inverse)
 
     def pivots(self) -> Array:
         """Return the diagonal of L."""
@@ -257,6 +261,16 @@ class SparseFactor(Factor):
         starts, rows, *_ = self._arrays
         given = np.array(x, order="C", ndmin=2)
         return multiply(starts, rows, *self._parts, given, transpose).reshape(x.shape)
+
+
+class SupernodalFactor(SparseFactor):
+    """L of a matrix that is eliminated by supernodes."""
+
+    def _invert(self, last: Array, inverse: Array) -> None:
+        from .supernodes import invert_supernodes
+
+        starts, rows, *_ = self._arrays
+        invert_supernodes(starts, rows, self._parts[0], last, inverse)
 
 
 def solve_triangle(triangle: Array, x: Array, transpose: bool, lower: int = 1) -> Array:

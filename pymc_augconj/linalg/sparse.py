@@ -34,7 +34,14 @@ from scipy.sparse.linalg import spilu
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index, Mask
 
-from .factors import BandedFactor, Factor, SparseFactor, factorize_band, refuse_improper
+from .factors import (
+    BandedFactor,
+    Factor,
+    SparseFactor,
+    SupernodalFactor,
+    factorize_band,
+    refuse_improper,
+)
 
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
@@ -45,6 +52,9 @@ _QUOTIENT = 0.5
 # Beside a given order that of minimum degree is tried where columns meet at most so many others, on
 # average. Where they meet more it takes long to find, and they fill in anyway.
 _FEW_NEIGHBOURS = 8
+# From this sum of squares of columns' numbers of entries on, elimination is by supernodes: a list
+# of products would take gigabytes. A multiplication then costs that of dense columns.
+_SUPERNODAL = 5e8
 # A corner of so many columns is factorised by loops; below it the call of LAPACK costs more.
 _SMALL_CORNER = 16
 # A column of the corner with entries in a larger share of B's columns belongs to the border.
@@ -196,7 +206,7 @@ class SparsePattern(SymmetricPattern):
         inner = np.arange(size) if given is None else given
         inner, m = inner[~forced[inner]], int(np.count_nonzero(forced))
         n, starts, below = 0, np.zeros(1, dtype=np.intp), np.empty(0, dtype=np.intp)
-        self.multiplications = size**3 / 3.0
+        self.multiplications, self._by_supernodes = size**3 / 3.0, False
         if inner.size:
             number = np.empty(size, dtype=np.intp)
             number[inner] = np.arange(inner.size)
@@ -206,6 +216,7 @@ class SparsePattern(SymmetricPattern):
             tree = _Tree.best(((graph + graph.T) != 0.0).astype(float), m, limit, given is None)
             n, inner, (starts, below) = tree.sparse, inner[np.argsort(tree.place)], tree.rows()
             self.multiplications = _QUOTIENT * tree.cost
+            self._by_supernodes = tree.supernodal
         # The forced columns come first in the corner, then those that meet nearly all of B.
         of_corner = inner[n:]
         full = np.bincount(below[below >= n] - n, minlength=of_corner.size) > _FULL * n
@@ -231,7 +242,7 @@ class SparsePattern(SymmetricPattern):
         starts = n + np.append(0, np.cumsum(np.bincount(column, minlength=n)))
         self.n_sparse, self._keys = rows.size, column * self.size + row
         runs = np.empty(0, dtype=np.intp)
-        if np.any(row < n):
+        if np.any(row < n) and not self._by_supernodes:
             # Imported here, as only such matrices need Numba.
             from .sparse_kernels import product_runs
 
@@ -288,7 +299,12 @@ class SparsePattern(SymmetricPattern):
             np.empty((n, self.border)),
             np.empty((m, m)),
         )
-        if n:
+        if n and self._by_supernodes:
+            from .supernodes import eliminate_supernodes
+
+            largest, indices = 0, self.arrays[:3]
+            log_det = eliminate_supernodes(*indices, flat, s, values, corner, half)
+        elif n:
             # Imported here, as only such matrices need Numba.
             from .sparse_kernels import eliminate
 
@@ -307,7 +323,8 @@ class SparsePattern(SymmetricPattern):
                 half[n:] = dtrsv(upper, half[n:], lower=0, trans=1)
             log_det += 2.0 * float(np.log(upper.diagonal()).sum()) if info == 0 else np.nan
         diagonal = partial(self._diagonal_of, flat, s)
-        return SparseFactor(self.arrays, (values, border, corner), log_det, diagonal), half
+        kind = SupernodalFactor if self._by_supernodes else SparseFactor
+        return kind(self.arrays, (values, border, corner), log_det, diagonal), half
 
     def _diagonal_of(self, flat: Array, s: Array) -> Array:
         return 1.0 + flat[self.diagonal] * s**2 if s.size else flat[self.diagonal]
@@ -319,7 +336,7 @@ class _Tree:
 
     ``place`` is the position of every column; ``graph`` are neighbours in the order, and where
     those of each column start; ``counts`` are entries below the diagonal; ``sparse`` columns are
-    sparse.
+    sparse, and ``supernodal`` says whether columns are eliminated by supernodes.
     """
 
     place: Index
@@ -328,6 +345,7 @@ class _Tree:
     counts: Index
     sparse: int
     cost: float
+    supernodal: bool
 
     @classmethod
     def best(cls, graph: csr_array, n_border: int, limit: int | None, by_degree: bool) -> _Tree:
@@ -336,12 +354,16 @@ class _Tree:
         if not by_degree:
             trees.append(cls.of(graph, np.arange(size), n_border, size**2))
         if by_degree or graph.nnz <= _FEW_NEIGHBOURS * size:
-            trees.append(cls.of(graph, _minimum_degree(graph), n_border, limit or size**2))
+            may_block = by_degree and not n_border
+            order = _minimum_degree(graph)
+            trees.append(cls.of(graph, order, n_border, limit or size**2, may_block))
         return min(trees, key=lambda one: one.cost)
 
     @classmethod
-    def of(cls, graph: csr_array, place: Index, n_border: int, limit: int) -> _Tree:
-        """Return that of an order."""
+    def of(
+        cls, graph: csr_array, place: Index, n_border: int, limit: int, may_block: bool = False
+    ) -> _Tree:
+        """Return that of an order; supernodes, of many entries, have no border."""
         from .sparse_kernels import count_below, elimination_tree
 
         size = place.size
@@ -352,11 +374,13 @@ class _Tree:
         if counts.size < size:
             raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
         # Cost with the first 0, 1, … columns sparse.
-        pairs = _PER_COLUMN + _SPARSE * (counts + n_border + 1.0) ** 2 / 2.0
+        supernodal = may_block and bool(counts.astype(float) @ counts > _SUPERNODAL)
+        each = 1.0 if supernodal else _SPARSE
+        pairs = _PER_COLUMN + each * (counts + n_border + 1.0) ** 2 / 2.0
         left = n_border + np.arange(size, -1, -1.0)
         costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
         best = int(costs.argmin())
-        return cls(place, neighbours, parent, counts, best, float(costs[best]))
+        return cls(place, neighbours, parent, counts, best, float(costs[best]), supernodal)
 
     def rows(self) -> tuple[Index, Index]:
         """Return where the rows below the diagonal of each sparse column start, and all rows."""

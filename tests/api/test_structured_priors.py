@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.sparse import csr_array
 
 import pymc_augconj as pac
 from pymc_augconj.api.step_choices import choose_updates
@@ -62,7 +63,30 @@ def constrained_areas_twin(s):
     return s * pm.MvNormal("z", np.zeros(N), cov=np.linalg.inv(Q))
 
 
+X = RNG.uniform(size=(N, 2))
+
+
+def scattered(s):
+    return pac.Vecchia("z", X=X, cov_func=pm.gp.cov.Matern32(2, ls=s), neighbours=N)
+
+
+def scattered_twin(s):
+    return pm.MvNormal("z", np.zeros(N), cov=pm.gp.cov.Matern32(2, ls=s)(X) + 1e-6 * np.eye(N))
+
+
+def scaled_areas(s):
+    return pac.ICAR("z", W=csr_array(W), sigma=s, zero_sum_stdev=0.01, scaled=True)
+
+
+def scaled_areas_twin(s):
+    scale = np.exp(np.log(np.diag(np.linalg.pinv(D - W))).mean())
+    Q = scale * (D - W) / s**2 + np.ones((N, N)) / (0.01 * N) ** 2
+    return pm.MvNormal("z", np.zeros(N), tau=Q)
+
+
 PAIRS = {
+    "Vecchia": (scattered, scattered_twin),
+    "scaled ICAR": (scaled_areas, scaled_areas_twin),
     "random walk": (walk, walk_twin),
     "AR": (autoregression, autoregression_twin),
     "CAR": (areas, areas_twin),

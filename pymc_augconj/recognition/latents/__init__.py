@@ -6,7 +6,6 @@
 ``markov``         processes whose covariance function makes them Markov
 ``normal``         Gaussian variables by the names of their distributions; flat stand-ins of others
 ``precision``      the precision matrix of a Gaussian variable, from its log density
-``precision_ops``  operations of graphs on a precision matrix that is given by its entries
 ``quadratic``      variables that are Gaussian because their log density is quadratic
 =================  ===================================================================
 """

@@ -63,6 +63,8 @@ def find_gaussian_variables(
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":
             found.append(_from_kronecker_normal(model, rv))
+        elif op_name == "SparseNormalRV" and rv.ndim == 1:
+            found.append(_from_sparse_normal(model, rv))
     return [variable for variable in found if variable is not None]
 
 
@@ -188,6 +190,23 @@ def _multivariate(
         scale=scale,
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
         of_vectors=True,
+    )
+
+
+def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
+    """Return a variable of :class:`.SparseNormal`, the package's own."""
+    block = rv.owner.op.block
+    mu, entries = rv.owner.op.dist_params(rv.owner)
+    return GaussianVariable(
+        rv,
+        model.rvs_to_values[rv],
+        name=rv.name,
+        form=f"{rv.owner.op.label}, by its precision",
+        kind=block.kind,
+        shape=block.shape,
+        scale=entries,
+        mean=None if _is_constant(mu, 0.0) else mu,
+        entries=block.entries,
     )
 
 

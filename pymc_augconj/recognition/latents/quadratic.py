@@ -22,6 +22,11 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
+from pymc_augconj.distributions.precision_ops import (
+    log_determinant,
+    precision_prior,
+    solve_precision,
+)
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.point import Argument, Point
@@ -47,7 +52,6 @@ from .precision import (
     precision_graph,
     values_of_walk,
 )
-from .precision_ops import log_determinant, precision_prior, solve_precision
 
 __all__ = ["read_quadratic"]
 

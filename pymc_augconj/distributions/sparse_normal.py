@@ -1,0 +1,125 @@
+"""A normal vector with a sparse precision matrix, as a PyMC distribution.
+
+The distributions of the package that have one are constructors of its random variable: they give
+the places of Q's entries, and the entries as a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Continuous
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.logprob.abstract import _logprob
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.typing import Array, Index
+
+from .precision_ops import log_determinant, precision_prior
+
+__all__ = ["SparseNormal", "SparseNormalRV", "precision_block"]
+
+
+class _Structure(LatentBlock):
+    """A block that is equal to itself alone, as properties of an operation are hashed."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __repr__ = object.__repr__
+
+
+def precision_block(size: int, entries: Index, kind: str = "precision") -> LatentBlock:
+    """Return the structure of Q: a block without a name or values."""
+    nowhere: Any = None
+    return _Structure(
+        name="", value_name="", form="", shape=(size,), size=size, copies=1, whitened=False,
+        kind=kind, scale=nowhere, entries=entries,
+    )  # fmt: skip
+
+
+class SparseNormalRV(RandomVariable):
+    """The random variable of :class:`SparseNormal`; its inputs are the mean and Q's entries."""
+
+    name = "sparse_normal"
+    signature = "(n),(e)->(n)"
+    dtype = "floatX"
+    __props__ = (*RandomVariable.__props__, "block", "label")
+
+    def __init__(self, block: LatentBlock, label: str, **kwargs: Any) -> None:
+        self.block, self.label = block, label
+        super().__init__(**kwargs)
+        self._print_name = (label, f"\\operatorname{{{label}}}")
+
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
+        return (self.block.size,)
+
+    def rng_fn(self, rng: np.random.Generator, *args: Any) -> Array:
+        """Draw mean + S v."""
+        mu, entries, size = args
+        if entries.size > entries.shape[-1]:
+            raise NotImplementedError(f"{self.label}: expected one precision matrix, found several")
+        shape = np.shape(mu) if size is None else (*size, self.block.size)
+        prior, v = precision_prior(self.block, entries.ravel()), rng.standard_normal(shape)
+        return mu + prior.scale(v.reshape(-1, self.block.size)).reshape(shape)
+
+
+class SparseNormal(Continuous):
+    """A normal vector with the precision matrix of a :func:`precision_block`."""
+
+    rv_type = SparseNormalRV
+
+    @classmethod
+    def dist(
+        cls, block: LatentBlock, entries: Variable, mu: Any, label: str, **kwargs: Any
+    ) -> TensorVariable:
+        """Return the variable, given the places of Q's entries and their values."""
+        mu = pt.broadcast_to(pt.as_tensor(mu).astype("float64"), (block.size,))
+        return super().dist([mu, entries], block=block, label=label, **kwargs)
+
+    @classmethod
+    def rv_op(
+        cls,
+        mu: Any,
+        entries: Any,
+        *,
+        block: LatentBlock,
+        label: str,
+        size: Any = None,
+        rng: Any = None,
+    ) -> TensorVariable:
+        """Return the random variable's node."""
+        op = SparseNormalRV(block=block, label=label)
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        return op(mu, entries, size=size, rng=rng, return_next_rng=True)[1]
+
+    def support_point(rv: TensorVariable, size: Any, mu: Any, entries: Any) -> TensorVariable:
+        """Return the mean."""
+        return mu if rv_size_is_none(size) else pt.broadcast_to(mu, (*size, mu.shape[-1]))
+
+
+@_logprob.register(SparseNormalRV)
+def _log_density(
+    op: SparseNormalRV,
+    values: Sequence[TensorVariable],
+    rng: Variable,
+    size: Variable,
+    mu: TensorVariable,
+    entries: TensorVariable,
+    **kwargs: Any,
+) -> TensorVariable:
+    block, x = op.block, values[0] - mu
+    # With a size the entries have dimensions of length one.
+    entries = entries.reshape((entries.shape[-1],))
+    assert block.entries is not None
+    rows, cols = block.entries
+    square = (entries[: rows.size] * x[..., rows] * x[..., cols]).sum(axis=-1)
+    if block.is_intrinsic:
+        square += entries[-1] * x.sum(axis=-1) ** 2
+    normal = log_determinant(block, entries) - block.size * np.log(2.0 * np.pi) - square
+    return pt.switch(pt.isnan(normal), -np.inf, 0.5 * normal)

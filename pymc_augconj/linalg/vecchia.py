@@ -1,0 +1,142 @@
+"""Vecchia's approximation: each value of a process given a few earlier ones that are near.
+
+With the values in max-min order, each the farthest from those before it, and c(i) the m nearest
+before i, p(f) = Π p(fᵢ | f_c(i)). The precision is Q = UᵀU, where row i of U has the entries of
+uᵢ = L⁻ᵀ e for the Cholesky factor L of the covariance of (f_c(i), fᵢ) and e its last unit vector.
+
+References
+----------
+Vecchia (1988), Estimation and model identification for continuous spatial processes. JRSS B 50.
+Guinness (2018), Permutation and grouping methods for sharpening Gaussian process approximations.
+Technometrics 60.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["Neighbours", "max_min_order", "nearest"]
+
+
+def max_min_order(X: Array) -> Index:
+    """Return the order in which each point is the farthest from those before it.
+
+    The first is the one nearest to the mean.
+    """
+    from .vecchia_kernels import farthest_first
+
+    first = int(((X - X.mean(axis=0)) ** 2).sum(axis=1).argmin())
+    # Cells with some two points each, along three columns or fewer.
+    columns = X[:, np.argsort(-np.ptp(X, axis=0), kind="stable")[:3]]
+    low, extent = columns.min(axis=0), np.maximum(np.ptp(columns, axis=0), 1e-300)
+    width = float(np.prod(extent) * 2.0 / len(X)) ** (1.0 / columns.shape[1])
+    width = max(width, float(extent.max()) / 1e3)
+    cells = np.minimum((columns - low) // width, 1e3).astype(np.intp)
+    cells = np.pad(cells, ((0, 0), (0, 3 - columns.shape[1])))
+    X, cells = np.ascontiguousarray(X), np.ascontiguousarray(cells)
+    return farthest_first(X, cells, width, first)
+
+
+def nearest(X: Array, count: int) -> Index:
+    """Return the ``count`` nearest earlier points of every point, (n, count); −1 where too few."""
+    n = len(X)
+    found = np.full((n, count), -1)
+    low = 0
+    while low < n:
+        # Among twice as many points a constant share of the nearest ones comes earlier.
+        high = min(n, max(2 * low, 4 * count))
+        tree, rows, k = cKDTree(X[:high]), np.arange(low, high), 3 * count
+        while rows.size:
+            k = min(k, high)
+            near = tree.query(X[rows], k=k)[1].reshape(rows.size, k)
+            earlier = near < rows[:, None]
+            done = (earlier.sum(axis=1) >= np.minimum(rows, count)) | (k == high)
+            # Earlier ones first, in the order of their distances.
+            first = np.argsort(~earlier[done], axis=1, kind="stable")[:, :count]
+            taken = np.where(
+                np.take_along_axis(earlier[done], first, axis=1),
+                np.take_along_axis(near[done], first, axis=1),
+                -1,
+            )
+            found[rows[done], : taken.shape[1]] = taken
+            rows, k = rows[~done], 2 * k
+        low = high
+    return found
+
+
+class Neighbours:
+    """Groups of values that meet, a value and its neighbours each, and the pattern of Q.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Inputs; neighbours are by Euclidean distance.
+    count : int
+        m.
+
+    Attributes
+    ----------
+    groups : ndarray of int, shape (n, m + 1)
+        A value, its neighbours, and itself again where there are fewer.
+    counts : ndarray of int, shape (n,)
+        Number of neighbours.
+    entries : ndarray of int, shape (2, E)
+        Rows and columns of the entries of Q, first those of the lower triangle.
+    """
+
+    def __init__(self, X: Array, count: int) -> None:
+        from .vecchia_kernels import merge_pairs
+
+        order, self.size = max_min_order(X), len(X)
+        near = nearest(X[order], min(count, self.size - 1))
+        self.counts = np.empty(self.size, dtype=np.intp)
+        self.counts[order] = (near >= 0).sum(axis=1)
+        own = order[:, None]
+        self.groups = np.empty((self.size, near.shape[1] + 1), dtype=np.intp)
+        self.groups[order] = np.hstack([own, np.where(near >= 0, order[near], own)])
+        first, second = np.tril_indices(self.groups.shape[1])
+        a, b = self.groups[:, first].ravel(), self.groups[:, second].ravel()
+        rows, cols, places = merge_pairs(np.maximum(a, b), np.minimum(a, b), self.size)
+        self.places: NDArray[Any] = places.reshape(self.size, first.size)
+        self._below = np.flatnonzero(rows != cols)
+        upper = cols[self._below], rows[self._below]
+        self.entries = np.concatenate([[rows, cols], upper], axis=1)
+
+    @cached_property
+    def _n_lower(self) -> int:
+        return self.entries.shape[1] - self._below.size
+
+    def precision(self, K: Array) -> Array:
+        """Return the entries of Q and the precision of every value given its neighbours.
+
+        Parameters
+        ----------
+        K : ndarray, shape (n, m + 1, m + 1)
+            Covariances of each group. NaN are the entries where one is not positive definite.
+
+        Returns
+        -------
+        ndarray, shape (E + n,)
+        """
+        from .vecchia_kernels import add_products
+
+        lower, given = np.zeros(self._n_lower), np.empty(self.size)
+        add_products(K, self.counts, self.places, lower, given)
+        return np.concatenate([lower, lower[self._below], given])
+
+    def pull_precision(self, K: Array, slopes: Array) -> Array:
+        """Return the derivative of ⟨slopes, precision(K)⟩ by K, a symmetric one."""
+        from .vecchia_kernels import pull_products
+
+        lower = slopes[: self._n_lower].copy()
+        lower[self._below] += slopes[self._n_lower : -self.size]
+        by_K = np.zeros_like(K)
+        pull_products(K, self.counts, self.places, lower, slopes[-self.size :], by_K)
+        return by_K
