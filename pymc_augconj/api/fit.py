@@ -40,6 +40,7 @@ from pymc_augconj.results.approximation.assembly import approximation_of
 from pymc_augconj.results.approximation.nested import NestedApproximation
 
 from .chunks import chunks_of
+from .sample import sample
 from .sparsify import listed, sparse_problem
 
 __all__ = ["fit"]
@@ -85,7 +86,7 @@ def fit(
         ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; for
         densities that are not log-concave, such as Student-t with outliers, it can take many times
         as long as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. ``"nested"``: hyperparameters, at most eight numbers, integrated over by a
+        hyperparameters. ``"nested"``: hyperparameters, at most twelve numbers, integrated over by a
         design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
         density of a likelihood.
     model : pymc.Model, optional
@@ -229,6 +230,8 @@ def fit(
         optimised = time.perf_counter()
         result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
+        if isinstance(result, NestedApproximation):
+            result._sampler = sample
         if model is written:
             result.keep_recognition(recognition)
     result.timings.update(

@@ -9,6 +9,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -34,6 +35,8 @@ DEFAULT_DRAWS = 1000
 
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
 _CERTIFICATE = (200, 8)
+# Steps of tuning of chains that start at draws of an approximation.
+_TUNE = 50
 # Entries of the arrays that the model's other variables are computed with at once.
 _CHUNK = 4_000_000
 # Points of a marginal density.
@@ -84,6 +87,8 @@ class NestedApproximation:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
     inducing: dict[str, Array] = field(default_factory=dict)
+    # ``pac.sample``, which this folder does not import.
+    _sampler: Any = None
 
     def keep_recognition(self, recognition: Any) -> None:
         """Do nothing: predictions are those of draws."""
@@ -105,11 +110,9 @@ class NestedApproximation:
         """The names of the Gaussian latents."""
         return tuple(block.name for block in self._posterior.model.blocks)
 
-    def __getstate__(self) -> dict[str, Any]:
-        raise AugmentationError(
-            "expected no pickling of an approximation that integrates over hyperparameters, whose "
-            "densities are functions of the model; save its draws: fit.sample().to_netcdf(path)"
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        return _unpickled, (cloudpickle.dumps(self.__dict__),)
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class NestedApproximation:
         found = {}
         for block, m, v in zip(self.nested.model.blocks, means, variances, strict=True):
             mean = weights @ m
-            var = weights @ (v + (m - mean) ** 2)
+            var = np.maximum(weights @ (v + (m - mean) ** 2), v.min(axis=0))
             found[block.name] = mean.reshape(block.shape), var.reshape(block.shape)
         return found | self._moments_of_theta
 
@@ -234,7 +237,7 @@ class NestedApproximation:
         for (weight, given), mean, std in zip(components, means, stds, strict=True):
             h, lam = given.h[site.rows], given.lam[site.rows]
             total += weight * tilted_densities(site, given.point, x, (mean, std**2), (h, lam))
-        return x, total
+        return x, np.maximum(total, 0.0)
 
     # -- draws ------------------------------------------------------------------------------------
 
@@ -328,7 +331,13 @@ class NestedApproximation:
                 found[site.name] = np.reshape(values, (1, len(drawn), *shape))
         return found
 
-    def loo(self, name: str | None = None) -> ELPDDataLOO:
+    def loo(
+        self,
+        name: str | None = None,
+        *,
+        groups: Array | None = None,
+        ahead: int | None = None,
+    ) -> ELPDDataLOO:
         """Return the expected log predictive density, leaving out one observation at a time.
 
         Given θ, the density of an observation is integrated under its cavity, the Gaussian that the
@@ -339,12 +348,19 @@ class NestedApproximation:
         ----------
         name : str, optional
             The observed variable, of one predictor; by default the only one.
+        groups : array_like, optional
+            The label of a group for each observation: those of a patient, say, are left out
+            together, and have one joint density.
+        ahead : int, optional
+            Observations are in the order of time: the next ``ahead`` of them are predicted from
+            all that were before, from half of the series on; as many again are added each time.
 
         Returns
         -------
         ELPDDataLOO
-            For ``az.compare``: ``elpd_i`` has the pointwise values, and ``pareto_k`` the k̂ of
-            their ratios over θ.
+            For ``az.compare``: ``elpd_i`` has the pointwise values, along ``block`` with the
+            labels of groups or the first of the steps ahead, and ``pareto_k`` the k̂ of their
+            ratios over θ. Of blocks ``p`` is not known, NaN.
         """
         sites = [s for s in self.nested.model.sites if s.name in self.observed and s.shape[0] == 1]
         chosen = [site for site in sites if name in (None, site.name)]
@@ -354,7 +370,36 @@ class NestedApproximation:
                 f"{[site.name for site in sites]}, got {name!r}"
             )
         shape = self.observed[chosen[0].name].shape
-        return leave_one_out(self.nested, chosen[0], self._labels, shape)
+        return leave_one_out(self.nested, chosen[0], self._labels, shape, groups, ahead)
+
+    def exact(self, draws: int = DEFAULT_DRAWS, *, chains: int = 4, **kwargs: Any) -> xr.DataTree:
+        """Return exact draws: :func:`pymc_augconj.sample` from draws of this approximation.
+
+        Parameters
+        ----------
+        draws : int
+            Of each chain.
+        chains : int
+            Each starts at another draw of this approximation.
+        **kwargs
+            Of :func:`pymc_augconj.sample`. ``tune`` is 50 by default: chains need to learn the
+            scales of their moves, not to find the posterior.
+
+        Returns
+        -------
+        DataTree
+        """
+        starts = self.sample(chains, random_seed=kwargs.get("random_seed"))["posterior"]
+        free = [rv.name for rv in self.model.free_RVs if rv.name in starts]
+        options = {"tune": _TUNE, "random_seed": self.random_seed, **kwargs}
+        found: xr.DataTree = self._sampler(
+            draws,
+            model=self.model,
+            chains=chains,
+            initvals=[{name: starts[name].values[0, k] for name in free} for k in range(chains)],
+            **options,
+        )
+        return found
 
     # -- certificate ------------------------------------------------------------------------------
 
@@ -410,3 +455,9 @@ class NestedApproximation:
         ]
         converged = "" if self.converged else ", NOT CONVERGED"
         return f"Approximation by pac.fit({self.method!r}){converged}", rows
+
+
+def _unpickled(state: bytes) -> NestedApproximation:
+    found = object.__new__(NestedApproximation)
+    found.__dict__.update(cloudpickle.loads(state))
+    return found
