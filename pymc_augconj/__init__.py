@@ -5,6 +5,7 @@ conditionally conjugate when auxiliary variables are added. This package adds th
 own, unchanged PyMC model, and samples it exactly.
 """
 
+from .api.advise import advise
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.evidence import LogEvidence, log_evidence
@@ -16,6 +17,7 @@ from .api.report import recognize
 from .api.sample import sample
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
+from .api.update import update
 from .api.warm_up import warm_up
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.classes import LogisticSoftmax, RobustMax
@@ -69,6 +71,7 @@ __all__ = [
     "Traits",
     "UnknownLikelihoodError",
     "__version__",
+    "advise",
     "augment",
     "bin_points",
     "compare",
@@ -83,6 +86,7 @@ __all__ = [
     "sample",
     "sparsify",
     "unregister",
+    "update",
     "warm_up",
     "without_compilation",
 ]

@@ -54,8 +54,7 @@ def leave_one_out(
             if blocks is None:
                 outside, inside = nested.log_predictive(given, site)
             else:
-                outside = nested.log_predictive_of_blocks(given, site, blocks)
-                inside = np.full(len(blocks), np.nan)
+                outside = inside = nested.log_predictive_of_blocks(given, site, blocks)
         except (NotPositiveDefiniteError, FloatingPointError):
             # Of a point far out, which counts little.
             continue
@@ -90,7 +89,8 @@ def leave_one_out(
     return ELPDDataLOO(
         elpd=float(elpd.sum()),
         se=float(np.sqrt(elpd.size * np.var(elpd))),
-        p=float(np.sum(lpd - elpd)),
+        # The density of a block given all observations is not computed.
+        p=float(np.sum(lpd - elpd)) if blocks is None else np.nan,
         n_samples=int(np.count_nonzero(used)),
         n_data_points=elpd.size,
         scale="log",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -112,7 +112,8 @@ class NestedApproximation:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
-        return _unpickled, (cloudpickle.dumps(self.__dict__),)
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _unpickled, (cloudpickle.dumps(state),)
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -458,6 +459,4 @@ class NestedApproximation:
 
 
 def _unpickled(state: bytes) -> NestedApproximation:
-    found = object.__new__(NestedApproximation)
-    found.__dict__.update(cloudpickle.loads(state))
-    return found
+    return NestedApproximation(**cloudpickle.loads(state))
