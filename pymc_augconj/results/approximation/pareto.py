@@ -17,11 +17,15 @@ __all__ = ["pareto_k"]
 
 
 def pareto_k(log_ratios: Array) -> float:
-    """Return k̂; −∞ where all ratios are equal, and ∞ where one is not a number or all are zero."""
+    """Return k̂; −∞ where the largest ratios are equal, and ∞ where one is not a number or all are zero."""
     if np.isnan(log_ratios).any() or not np.isfinite(log_ratios.max(initial=-np.inf)):
         return np.inf
     if np.ptp(log_ratios) < 1e-12:
         return -np.inf
     lowest = log_ratios[np.isfinite(log_ratios)].min()
-    # ArviZ takes log likelihoods that are left out, minus the log ratios.
-    return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])
+    try:
+        # ArviZ takes log likelihoods that are left out, minus the log ratios.
+        return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])
+    except ValueError:
+        # Its refusal of a tail of equal values: the ratios are bounded.
+        return -np.inf
