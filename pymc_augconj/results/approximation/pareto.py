@@ -17,7 +17,7 @@ __all__ = ["pareto_k"]
 
 
 def pareto_k(log_ratios: Array) -> float:
-    """Return k̂; −∞ where the largest ratios are equal, and ∞ where one is not a number or all are zero."""
+    """Return k̂; −∞ where the largest are equal, and ∞ where one is NaN or all ratios are zero."""
     if np.isnan(log_ratios).any() or not np.isfinite(log_ratios.max(initial=-np.inf)):
         return np.inf
     if np.ptp(log_ratios) < 1e-12:
