@@ -104,7 +104,7 @@ def leave_one_out(
 
 def _blocks(
     size: int, groups: Array | None, ahead: int | None
-) -> tuple[list[Index] | None, Array | None]:
+) -> tuple[list[Index] | None, Array | Index | None]:
     """Return the observations that are left out together, and names of these blocks."""
     if groups is not None and ahead is not None:
         raise AugmentationError("groups, ahead: expected one of them, found both; leave one out")

@@ -390,7 +390,8 @@ class NestedApproximation:
         -------
         DataTree
         """
-        starts = self.sample(chains, random_seed=kwargs.get("random_seed"))["posterior"]
+        tree = self.sample(chains, random_seed=kwargs.get("random_seed"))
+        starts = tree["posterior"].to_dataset()
         free = [rv.name for rv in self.model.free_RVs if rv.name in starts]
         options = {"tune": _TUNE, "random_seed": self.random_seed, **kwargs}
         found: xr.DataTree = self._sampler(
