@@ -234,9 +234,17 @@ def test_draws_are_updated_by_new_data():
     np.testing.assert_allclose(posterior["odds"], np.exp(posterior["b"]))
     # The control: the old draws are of another posterior.
     assert abs(moments(60)[0] - mean) > 0.1 * std
-    with pytest.raises(pac.AugmentationError, match="leave at least 10%"):
-        pac.update(found, {"x": 20 * x, "ones": 1 - y}, model=model)
-    assert model["ones"].get_value().size == 63
+
+
+def test_draws_are_not_updated_far_away():
+    noise = 0.1 * np.random.default_rng(7).standard_normal(60)
+    with pm.Model() as model:
+        values = pm.Data("values", noise)
+        pm.Normal("y", pm.Normal("m"), pm.HalfNormal("s", 1), observed=values)
+        old = pac.fit("nested", random_seed=1, **QUIET).sample(200)
+        with pytest.raises(pac.AugmentationError, match="leave at least 10%"):
+            pac.update(old, {"values": 10 * noise})
+    np.testing.assert_array_equal(model["values"].get_value(), noise)
 
 
 def test_engines_are_advised(logistic):
