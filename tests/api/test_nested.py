@@ -206,7 +206,7 @@ def test_draws_are_updated_by_new_data():
     rng = np.random.default_rng(6)
     x = rng.standard_normal(63)
     y = rng.binomial(1, 1 / (1 + np.exp(-1.5 * x)))
-    with pm.Model() as model:
+    with pm.Model():
         X, ones = pm.Data("x", x[:60]), pm.Data("ones", y[:60])
         tau = pm.HalfNormal("tau", 2)
         b = pm.Normal("b", 0, tau)
