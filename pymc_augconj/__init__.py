@@ -5,6 +5,7 @@ conditionally conjugate when auxiliary variables are added. This package adds th
 own, unchanged PyMC model, and samples it exactly.
 """
 
+from .api.advise import advise
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.evidence import LogEvidence, log_evidence
@@ -16,6 +17,7 @@ from .api.report import recognize
 from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
+from .api.update import update
 from .distributions.classes import BayesianSVM, LogisticSoftmax, RobustMax
 from .distributions.maps import CAR, ICAR, Leroux
 from .distributions.matern_field import MaternField
@@ -75,6 +77,7 @@ __all__ = [
     "UnknownLikelihoodError",
     "Vecchia",
     "__version__",
+    "advise",
     "augment",
     "bin_points",
     "compare",
@@ -89,6 +92,7 @@ __all__ = [
     "sample",
     "sparsify",
     "unregister",
+    "update",
     "warm_up",
     "without_compilation",
 ]

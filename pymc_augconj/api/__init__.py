@@ -1,6 +1,7 @@
 """The public functions: the step method for PyMC's samplers, fits, predictions and tables.
 
 =========================  =======================================================================
+``advise``                 ``pac.advise``: what each engine would cost and get wrong on a model
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``background``             sampling in a thread, while the caller goes on
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
@@ -23,6 +24,7 @@
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``step_choices``           variables, updates and sweeps of the step method
 ``stored``                 chains whose draws are in a Zarr store
+``update``                 ``pac.update``: draws of a posterior carried over to other data
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
 """

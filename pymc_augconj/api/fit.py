@@ -37,9 +37,11 @@ from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
+from pymc_augconj.results.approximation.nested import NestedApproximation
 from pymc_augconj.results.approximation.summary import Fit
 
 from .chunks import chunks_of
+from .sample import sample
 from .sparsify import listed, sparse_problem
 
 _HYPER = ("map", "ml", "fixed")
@@ -82,7 +84,7 @@ def fit(
         observations; augmented if every likelihood is. ``"ep"``: expectation propagation, whose
         evidence is the most accurate but no bound; it can take many times as long for densities
         that are not log-concave. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. ``"nested"``: hyperparameters, at most eight numbers, integrated over by a
+        hyperparameters. ``"nested"``: hyperparameters, at most twelve numbers, integrated over by a
         design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
         density of a likelihood.
     model : pymc.Model, optional
@@ -214,6 +216,8 @@ def fit(
         optimised = time.perf_counter()
         result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
+        if isinstance(result, NestedApproximation):
+            result._sampler = sample
         if model is written:
             result.keep_recognition(recognition)
     result.timings.update(

@@ -2,7 +2,7 @@
 
 The log density relative to N(0, I) in the coordinates z of :mod:`.design` is interpolated by cubic
 radial basis functions, and so are sites. It is drawn from by importance resampling of a mixture of
-Student-t densities: one about each point of a lattice, or one about the mode of a composite design.
+Student-t densities: one about each point of a lattice, or one about the mode of scattered points.
 Its integral and moments are taken over a Sobol sequence of that mixture.
 """
 
@@ -46,6 +46,9 @@ class ThetaDensity:
         Its weights under the density, of sum one.
     log_mass : float
         log ∫ p(θ) Z(θ) dθ.
+    weights : ndarray, shape (n,)
+        Of the points, of sum one: those of a trapezoidal rule on a lattice, otherwise those with
+        which the mean of what is interpolated is a sum over points, some of which are negative.
     """
 
     def __init__(self, scaling: Scaling, z: Array, log_density: Array, *, is_lattice: bool) -> None:
@@ -54,9 +57,9 @@ class ThetaDensity:
         self._residual = log_density + 0.5 * np.sum(z**2, axis=1)
         self._centres, self._scales = np.zeros((1, p)), np.array([_WIDE])
         self._shares = np.ones(1)
+        mass = log_density + scaling.log_jacobian(z)
+        mass = np.exp(mass - mass.max())
         if is_lattice:
-            mass = log_density + scaling.log_jacobian(z)
-            mass = np.exp(mass - mass.max())
             self._centres = np.vstack([self._centres, z])
             self._scales = np.append(_WIDE, np.full(len(z), _KERNEL * SPACING[p]))
             self._shares = np.append(_SHARE, (1.0 - _SHARE) * mass / mass.sum())
@@ -71,6 +74,9 @@ class ThetaDensity:
         total = float(logsumexp(log_weights))
         self.log_mass = total - np.log(len(log_weights))
         self.sample_weights = np.exp(log_weights - total)
+        if not is_lattice:
+            mass = self.sample_weights @ self.site_weights(self.sample)
+        self.weights = mass / mass.sum()
 
     def site_weights(self, z: Array) -> Array:
         """Return the weight of each point in what is interpolated at ``z``, shape (S, n)."""

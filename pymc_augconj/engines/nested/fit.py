@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pymc_augconj.engines.base import FitOutcome, FitProblem
 from pymc_augconj.engines.ep.fit import ExpectationPropagation
@@ -26,7 +25,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .density import ThetaDensity
-from .design import LARGEST_DESIGN, LARGEST_LATTICE, Scaling, composite, lattice
+from .design import LARGEST_DESIGN, LARGEST_LATTICE, Scaling, lattice, scattered
 from .importance import NestedPosterior
 from .surface import Surface
 
@@ -37,7 +36,7 @@ _ENGINES: dict[str, ExpectationPropagation | SiteFit] = {
     "vgp": SiteFit(VariationalGaussian),
 }
 
-# Points of smaller weight, relative to the largest, are no components of the mixture.
+# Points of smaller weight are no components of the mixture.
 _SMALLEST_WEIGHT = 1e-6
 
 
@@ -113,13 +112,14 @@ def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, flo
     log_mass = search.known_best.climb.evaluation.bound
     if p:
         scaling = surface.scaling()
-        z, weights = _design(surface, scaling)
+        z = _design(surface, scaling)
         nodes = [surface.at(scaling.theta(row)) for row in z]
         values = np.array([node.log_density for node in nodes])
         usable = np.isfinite(values)
         nodes = [node for node, keep in zip(nodes, usable, strict=True) if keep]
-        weights, values = weights[usable] / weights[usable].sum(), values[usable]
-        density = ThetaDensity(scaling, z[usable], values, is_lattice=p <= LARGEST_LATTICE)
+        is_lattice = p <= LARGEST_LATTICE
+        density = ThetaDensity(scaling, z[usable], values[usable], is_lattice=is_lattice)
+        weights = np.where(np.abs(density.weights) < _SMALLEST_WEIGHT, 0.0, density.weights)
         log_mass = density.log_mass
     family: Any = search.family
     return NestedPosterior(
@@ -130,22 +130,9 @@ def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, flo
     ), log_mass  # fmt: skip
 
 
-def _design(surface: Surface, scaling: Scaling) -> tuple[Array, Array]:
-    """Return points z and their weights in the mixture, of which small ones are zero."""
+def _design(surface: Surface, scaling: Scaling) -> Array:
+    """Return the points z at which θ is tried."""
     p = surface.mode.size
-
-    def log_density(z: Array) -> float:
-        return surface.log_density(scaling.theta(z))
-
-    if p <= LARGEST_LATTICE:
-        z = lattice(log_density, p)
-        log_weights = np.array([log_density(row) for row in z]) + scaling.log_jacobian(z)
-    else:
-        z, weights = composite(p)
-        values = np.array([log_density(row) for row in z])
-        # The rule is for the ratio to N(0, I).
-        log_weights = values + scaling.log_jacobian(z) + 0.5 * np.sum(z**2, axis=1)
-        log_weights += np.log(weights)
-    weights = np.exp(log_weights - logsumexp(log_weights))
-    weights[weights < _SMALLEST_WEIGHT * weights.max()] = 0.0
-    return z, weights
+    if p > LARGEST_LATTICE:
+        return scattered(p)
+    return lattice(lambda z: surface.log_density(scaling.theta(z)), p)

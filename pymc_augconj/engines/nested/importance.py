@@ -24,7 +24,7 @@ from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .density import ThetaDensity
 
@@ -71,7 +71,7 @@ class NestedPosterior:
     log_density : ndarray, shape (n,)
         log p(θ) + log Z(θ).
     weights : ndarray, shape (n,)
-        Of the points as components of a mixture, of sum one.
+        Of the points as components of a mixture, of sum one; see :class:`.ThetaDensity`.
     h, lam : ndarray, shape (n, …)
         Sites at the points.
     density : ThetaDensity, or None
@@ -105,7 +105,12 @@ class NestedPosterior:
 
     def given(self, x: Array, h: Array, lam: Array) -> Given:
         """Return the latents given θ and sites; raises NotPositiveDefiniteError."""
-        point = self.point(x)
+        return self.at(self.point(x), h, lam)
+
+    def at(self, point: Point, h: Array | None = None, lam: Array | None = None) -> Given:
+        """Return the latents at a point of some entries, by default with the first sites."""
+        point = {**self.start, **point}
+        h, lam = self.h[0] if h is None else h, self.lam[0] if lam is None else lam
         prior = self.priors.at(point).factorized()
         posterior = condition(prior, self.priors.groups, h, lam, solver=self.solver)
         return Given(point, h, lam, prior, posterior)
@@ -113,7 +118,7 @@ class NestedPosterior:
     def components(self) -> Iterator[tuple[float, Given]]:
         """Yield weight and Gaussian of each point that counts."""
         for k in np.argsort(-self.weights):
-            if self.weights[k] > 0.0:
+            if self.weights[k] != 0.0:
                 yield float(self.weights[k]), self.given(self.x[k], self.h[k], self.lam[k])
 
     def along(self, z: Array) -> Iterator[Given | None]:
@@ -166,10 +171,8 @@ class NestedPosterior:
             for site, y, params in parameters
         ]
 
-    def log_predictive(self, given: Given, site: Site) -> tuple[Array, Array]:
-        """Return log p(yᵢ | y₋ᵢ, θ), and log E[p(yᵢ | ηᵢ) | y, θ], of a site's observations.
-
-        They are integrals under cavities: log Ẑᵢ, and that of the squared density less log Ẑᵢ.
+    def _scales(self, given: Given, site: Site) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Return log Ẑᵢ, log cᵢ with Ẑᵢ = cᵢ ∫ siteᵢ under the cavity, and the cavity.
 
         Raises
         ------
@@ -178,14 +181,66 @@ class NestedPosterior:
         """
         mean, var = (site.select(x)[0] for x in (given.posterior.mean, given.posterior.var))
         h, lam = given.h[site.rows], given.lam[site.rows]
-        remaining = 1.0 - lam * var
+        remaining, r = 1.0 - lam * var, h - lam * mean
         if not (remaining > 0.0).all():
             raise NotPositiveDefiniteError("a cavity is not proper")
-        density = LikelihoodDensity(site.likelihood, site.y(given.point), site.params(given.point))
         cavity_var = var / remaining
-        cavity = mean - cavity_var * (h - lam * mean), cavity_var
-        left_out = site_moments(density, *cavity).log_Z
-        return left_out, site_moments(density, *cavity, power=2.0).log_Z - left_out
+        cavity = mean - cavity_var * r, cavity_var
+        left_out = site_moments(self._density(given, site), *cavity).log_Z
+        of_site = (h - 0.5 * lam * mean) * mean + 0.5 * (np.log(remaining) - r**2 * cavity_var)
+        return left_out, left_out - of_site, cavity
+
+    def _density(self, given: Given, site: Site) -> LikelihoodDensity:
+        return LikelihoodDensity(site.likelihood, site.y(given.point), site.params(given.point))
+
+    def log_evidence(self, given: Given) -> float:
+        """Return the evidence of expectation propagation, log p(y | θ), at sites that may be near.
+
+        All observations have one predictor. The error is of second order in that of the sites.
+        """
+        scales = [self._scales(given, site)[1].sum() for site in self.model.sites]
+        return float(given.posterior.log_normalizer + np.sum(scales))
+
+    def log_predictive(self, given: Given, site: Site) -> tuple[Array, Array]:
+        """Return log p(yᵢ | y₋ᵢ, θ), and log E[p(yᵢ | ηᵢ) | y, θ], of a site's observations.
+
+        They are integrals under cavities: log Ẑᵢ, and that of the squared density less log Ẑᵢ.
+        Raises as :meth:`_scales`.
+        """
+        left_out, _, cavity = self._scales(given, site)
+        squared = site_moments(self._density(given, site), *cavity, power=2.0)
+        return left_out, squared.log_Z - left_out
+
+    def log_predictive_of_blocks(self, given: Given, site: Site, blocks: Sequence[Index]) -> Array:
+        """Return log p(y_B | y₋B, θ) of blocks of a site's observations.
+
+        It is the ratio of the evidences with and without the block: Σ log cᵢ and the integral of
+        its sites under one cavity for all,
+
+            hᵀm − ½ mᵀΛm + ½ log|I − ΛV| − ½ rᵀV(I − ΛV)⁻¹r,    r = h − Λm,
+
+        with mean m and covariance V of the predictors. Raises as :meth:`_scales`.
+        """
+        _, scales, _ = self._scales(given, site)
+        rows, found = site.row_numbers[0], np.empty(len(blocks))
+        for k, block in enumerate(blocks):
+            mean, h, lam = (x[rows[block]] for x in (given.posterior.mean, given.h, given.lam))
+            r, V = h - lam * mean, self._cov(given, rows[block])
+            remaining = np.eye(len(block)) - lam[:, None] * V
+            sign, log_det = np.linalg.slogdet(remaining)
+            if sign <= 0.0:
+                raise NotPositiveDefiniteError("a cavity is not proper")
+            found[k] = scales[block].sum() + (h - 0.5 * lam * mean) @ mean
+            found[k] += 0.5 * (log_det - r @ V @ np.linalg.solve(remaining, r))
+        return found
+
+    def _cov(self, given: Given, rows: Index) -> Array:
+        """Return the covariance of some predictors."""
+        chosen = np.zeros((rows.size, given.posterior.mean.size))
+        chosen[np.arange(rows.size), rows] = 1.0
+        slopes = [A.transpose_rows(chosen) for A in given.prior.full_maps]
+        half = given.posterior.pull(given.posterior.innovations_transpose(slopes))
+        return np.asarray(half @ half.T)
 
     def log_ratio(self, given: Given, eta: Array) -> Array:
         """Return Σ log p(yᵢ | ηᵢ) − log siteᵢ(ηᵢ) at draws of η, (S, N)."""

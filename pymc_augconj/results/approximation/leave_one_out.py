@@ -5,7 +5,9 @@ of the other observations leave. As p(θ | y₋ᵢ) ∝ p(θ | y) / p(yᵢ | y�
 
     1 / p(yᵢ | y₋ᵢ) = E[ 1 / p(yᵢ | y₋ᵢ, θ) | y ],
 
-over the continuous density of θ, between whose points log p(yᵢ | y₋ᵢ, θ) is interpolated.
+over the continuous density of θ, between whose points log p(yᵢ | y₋ᵢ, θ) is interpolated. Blocks
+are left out in the same way. As L(B) = log p(y_B | y₋B) is log p(y) − log p(y₋B), the next h steps
+of a series have log p(y_B | y before B) = L(B and all after it) − L(all after B).
 
 References
 ----------
@@ -18,14 +20,15 @@ sampling. JMLR 25.
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 from arviz_stats.base import array_stats
 from arviz_stats.utils import ELPDDataLOO
 from scipy.special import logsumexp
 
 from pymc_augconj.engines.nested.importance import NestedPosterior
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.model import Site
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .layout import Labels
 
@@ -35,51 +38,94 @@ _DRAWS = 4000
 
 
 def leave_one_out(
-    nested: NestedPosterior, site: Site, labels: Labels, shape: tuple[int, ...]
+    nested: NestedPosterior,
+    site: Site,
+    labels: Labels,
+    shape: tuple[int, ...],
+    groups: Array | None = None,
+    ahead: int | None = None,
 ) -> ELPDDataLOO:
-    """Return ArviZ's result for the observations of a site, of this ``shape``."""
+    """Return ArviZ's result for the observations of a site, of this ``shape``, or for blocks."""
+    blocks, names = _blocks(site.size, groups, ahead)
     left_out, fitted, kept = [], [], []
     for k in range(len(nested.x)):
         try:
             given = nested.given(nested.x[k], nested.h[k], nested.lam[k])
-            found = nested.log_predictive(given, site)
+            if blocks is None:
+                outside, inside = nested.log_predictive(given, site)
+            else:
+                outside = inside = nested.log_predictive_of_blocks(given, site, blocks)
         except (NotPositiveDefiniteError, FloatingPointError):
             # Of a point far out, which counts little.
             continue
         kept.append(k)
-        left_out.append(found[0])
-        fitted.append(found[1])
+        left_out.append(outside)
+        fitted.append(inside)
     density = nested.density
     assert density is not None  # without hyperparameters there is no mixture
     used = density.sample_weights > 0.0
     log_weights = np.log(density.sample_weights[used])
     weights = density.site_weights(density.sample[used])[:, kept]
     weights /= weights.sum(axis=1, keepdims=True)
-    elpd, lpd, k_hat = np.empty((3, site.size))
+    elpd, lpd, k_hat = np.empty((3, len(left_out[0])))
     # Draws of θ given all observations, whose ratios k̂ is of.
     edges = (np.arange(_DRAWS) + 0.5) / _DRAWS
     draws = np.searchsorted(np.cumsum(density.sample_weights[used]), edges).clip(max=used.sum() - 1)
-    for start in range(0, site.size, _AT_ONCE):
+    for start in range(0, elpd.size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         outside = _interpolated(weights, np.array(left_out)[:, part])
         elpd[part] = -logsumexp(log_weights[:, None] - outside, axis=0)
         inside = _interpolated(weights, np.array(fitted)[:, part])
         lpd[part] = logsumexp(log_weights[:, None] + inside, axis=0)
         k_hat[part] = [pareto_k(-column) for column in outside[draws].T]
-    values = elpd.reshape(shape)
+    if ahead is not None:
+        elpd = elpd - np.append(elpd[1:], 0.0)
+    pointwise = (
+        labels.array(site.name, values.reshape(shape))
+        if names is None
+        else xr.DataArray(values, {"block": names}, ["block"], site.name)
+        for values in (elpd, k_hat)
+    )
     return ELPDDataLOO(
         elpd=float(elpd.sum()),
         se=float(np.sqrt(elpd.size * np.var(elpd))),
-        p=float(np.sum(lpd - elpd)),
+        # The density of a block given all observations is not computed.
+        p=float(np.sum(lpd - elpd)) if blocks is None else np.nan,
         n_samples=int(np.count_nonzero(used)),
         n_data_points=elpd.size,
         scale="log",
         warning=bool((k_hat > _GOOD_K).any()),
         good_k=_GOOD_K,
-        elpd_i=labels.array(site.name, values),
-        pareto_k=labels.array(site.name, k_hat.reshape(shape)),
+        elpd_i=next(pointwise),
+        pareto_k=next(pointwise),
         approx_posterior=True,
     )
+
+
+def _blocks(
+    size: int, groups: Array | None, ahead: int | None
+) -> tuple[list[Index] | None, Array | Index | None]:
+    """Return the observations that are left out together, and names of these blocks."""
+    if groups is not None and ahead is not None:
+        raise AugmentationError("groups, ahead: expected one of them, found both; leave one out")
+    if groups is not None:
+        groups = np.ravel(groups)
+        if groups.size != size:
+            raise AugmentationError(
+                f"groups: expected the label of a group for each of {size} observations, found "
+                f"{groups.size} labels"
+            )
+        names, which = np.unique(groups, return_inverse=True)
+        return [np.flatnonzero(which == k) for k in range(names.size)], names
+    if ahead is not None:
+        if not 1 <= ahead <= size // 2:
+            raise AugmentationError(
+                f"ahead: expected a number of steps from 1 to {size // 2}, half of the "
+                f"observations, found {ahead}"
+            )
+        starts = np.arange(size - size // (2 * ahead) * ahead, size, ahead)
+        return [np.arange(start, size) for start in starts], starts
+    return None, None
 
 
 def _interpolated(weights: Array, values: Array) -> Array:
@@ -88,11 +134,15 @@ def _interpolated(weights: Array, values: Array) -> Array:
 
 
 def pareto_k(log_ratios: Array) -> float:
-    """Return k̂; −∞ where all ratios are equal, and ∞ where one is not a number or all are zero."""
+    """Return k̂; −∞ where the largest are equal, and ∞ where one is NaN or all ratios are zero."""
     if np.isnan(log_ratios).any() or not np.isfinite(log_ratios.max(initial=-np.inf)):
         return np.inf
     if np.ptp(log_ratios) < 1e-12:
         return -np.inf
     lowest = log_ratios[np.isfinite(log_ratios)].min()
-    # ArviZ takes log likelihoods that are left out, minus the log ratios.
-    return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])
+    try:
+        # ArviZ takes log likelihoods that are left out, minus the log ratios.
+        return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])
+    except ValueError:
+        # Its refusal of a tail of equal values: the ratios are bounded.
+        return -np.inf

@@ -45,7 +45,8 @@ def mixture_density(weights: Array, means: Array, stds: Array, x: Array) -> Arra
     for weight, mean, std in zip(weights, means, stds, strict=True):
         u = (x - mean[:, None]) / std[:, None]
         total += weight * np.exp(-0.5 * u**2) / (np.sqrt(2.0 * np.pi) * std[:, None])
-    return total
+    # Some weights of scattered points are negative.
+    return np.maximum(total, 0.0)
 
 
 def tilted_densities(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
@@ -28,6 +29,8 @@ __all__ = ["NestedApproximation"]
 
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
 _CERTIFICATE = (200, 8)
+# Steps of tuning of chains that start at draws of an approximation.
+_TUNE = 50
 # Entries of the arrays that the model's other variables are computed with at once.
 _CHUNK = 4_000_000
 # Points of a marginal density.
@@ -60,6 +63,8 @@ class NestedApproximation(Fit):
 
     _posterior: NestedPosterior
     _means: LatentMeans
+    # ``pac.sample``, which this folder does not import.
+    _sampler: Any = None
 
     @property
     def nested(self) -> NestedPosterior:
@@ -78,11 +83,10 @@ class NestedApproximation(Fit):
         """The names of the Gaussian latents."""
         return tuple(block.name for block in self._posterior.model.blocks)
 
-    def __getstate__(self) -> dict[str, Any]:
-        raise AugmentationError(
-            "expected no pickling of an approximation that integrates over hyperparameters, whose "
-            "densities are functions of the model; save its draws: fit.sample().to_netcdf(path)"
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _unpickled, (cloudpickle.dumps(state),)
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class NestedApproximation(Fit):
         found = {}
         for block, m, v in zip(self.nested.model.blocks, means, variances, strict=True):
             mean = weights @ m
-            var = weights @ (v + (m - mean) ** 2)
+            var = np.maximum(weights @ (v + (m - mean) ** 2), v.min(axis=0))
             found[block.name] = mean.reshape(block.shape), var.reshape(block.shape)
         return found | self._moments_of_theta
 
@@ -207,7 +211,7 @@ class NestedApproximation(Fit):
         for (weight, given), mean, std in zip(components, means, stds, strict=True):
             h, lam = given.h[site.rows], given.lam[site.rows]
             total += weight * tilted_densities(site, given.point, x, (mean, std**2), (h, lam))
-        return x, total
+        return x, np.maximum(total, 0.0)
 
     # -- draws ------------------------------------------------------------------------------------
 
@@ -296,7 +300,13 @@ class NestedApproximation(Fit):
                 found[site.name] = np.reshape(values, (1, len(drawn), *shape))
         return found
 
-    def loo(self, name: str | None = None) -> ELPDDataLOO:
+    def loo(
+        self,
+        name: str | None = None,
+        *,
+        groups: Array | None = None,
+        ahead: int | None = None,
+    ) -> ELPDDataLOO:
         """Return the expected log predictive density, leaving out one observation at a time.
 
         Given θ, the density of an observation is integrated under its cavity, the Gaussian that the
@@ -307,12 +317,19 @@ class NestedApproximation(Fit):
         ----------
         name : str, optional
             The observed variable, of one predictor; by default the only one.
+        groups : array_like, optional
+            The label of a group for each observation: those of a patient, say, are left out
+            together, and have one joint density.
+        ahead : int, optional
+            Observations are in the order of time: the next ``ahead`` of them are predicted from
+            all that were before, from half of the series on; as many again are added each time.
 
         Returns
         -------
         ELPDDataLOO
-            For ``az.compare``: ``elpd_i`` has the pointwise values, and ``pareto_k`` the k̂ of
-            their ratios over θ.
+            For ``az.compare``: ``elpd_i`` has the pointwise values, along ``block`` with the
+            labels of groups or the first of the steps ahead, and ``pareto_k`` the k̂ of their
+            ratios over θ. Of blocks ``p`` is not known, NaN.
         """
         sites = [s for s in self.nested.model.sites if s.name in self.observed and s.shape[0] == 1]
         chosen = [site for site in sites if name in (None, site.name)]
@@ -322,7 +339,37 @@ class NestedApproximation(Fit):
                 f"{[site.name for site in sites]}, got {name!r}"
             )
         shape = self.observed[chosen[0].name].shape
-        return leave_one_out(self.nested, chosen[0], self._labels, shape)
+        return leave_one_out(self.nested, chosen[0], self._labels, shape, groups, ahead)
+
+    def exact(self, draws: int = DEFAULT_DRAWS, *, chains: int = 4, **kwargs: Any) -> xr.DataTree:
+        """Return exact draws: :func:`pymc_augconj.sample` from draws of this approximation.
+
+        Parameters
+        ----------
+        draws : int
+            Of each chain.
+        chains : int
+            Each starts at another draw of this approximation.
+        **kwargs
+            Of :func:`pymc_augconj.sample`. ``tune`` is 50 by default: chains need to learn the
+            scales of their moves, not to find the posterior.
+
+        Returns
+        -------
+        DataTree
+        """
+        tree = self.sample(chains, random_seed=kwargs.get("random_seed"))
+        starts = tree["posterior"].to_dataset()
+        free = [rv.name for rv in self.model.free_RVs if rv.name in starts]
+        options = {"tune": _TUNE, "random_seed": self.random_seed, **kwargs}
+        found: xr.DataTree = self._sampler(
+            draws,
+            model=self.model,
+            chains=chains,
+            initvals=[{name: starts[name].values[0, k] for name in free} for k in range(chains)],
+            **options,
+        )
+        return found
 
     # -- certificate ------------------------------------------------------------------------------
 
@@ -371,3 +418,7 @@ class NestedApproximation(Fit):
         ]
         converged = "" if self.converged else ", NOT CONVERGED"
         return f"Approximation by pac.fit({self.method!r}){converged}", rows
+
+
+def _unpickled(state: bytes) -> NestedApproximation:
+    return NestedApproximation(**cloudpickle.loads(state))

@@ -30,6 +30,7 @@ def compare(
     wall_time: Mapping[str, float] | None = None,
     loo: bool = True,
     loo_var_name: str | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Compare fits of one model in a table with one row per fit.
 
@@ -57,6 +58,8 @@ def compare(
     loo_var_name : str, optional
         Observed variable to score by LOO. By default each observation of every observed variable
         is left out in turn.
+    evidence : mapping of str to LogEvidence, optional
+        What :func:`pymc_augconj.log_evidence` returned, by fit, for Bayes factors.
 
     Returns
     -------
@@ -93,6 +96,9 @@ def compare(
         ``elpd_diff``, ``dse``              difference from the best fit and its standard error
         ``weight``, ``rank``                stacking weight; 0 is the best fit
         ``high_k``                          observations whose Pareto k is too large for LOO
+        ``log_evidence``, ``evidence_se``   log p(y) in nats, and its standard error
+        ``log_bf``, ``log_bf_se``           log Bayes factor against the fit of the largest evidence
+                                            (0 or less), and its standard error
         ==================================  ===================================================
 
         The columns ``mean_diff`` to ``wasserstein`` need a ``reference``; those from ``elpd_loo``
@@ -102,7 +108,7 @@ def compare(
     ------
     AugmentationError
         If a fit is no DataTree with draws, a variable is missing or differs in shape, or
-        ``reference``, ``wall_time`` or ``loo_var_name`` contains an unknown name.
+        ``reference``, ``wall_time``, ``evidence`` or ``loo_var_name`` contains an unknown name.
 
     Notes
     -----
@@ -152,6 +158,8 @@ def compare(
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
     if loo:
         table = table.join(_loo_columns(trees, loo_var_name))
+    if evidence:
+        table = table.join(_evidence_columns(trees, evidence))
     table = table.astype({name: "Int64" for name in _COUNTS if name in table})
     table.attrs = {"var_names": list(posteriors[next(iter(trees))]), "reference": reference}
     return table
@@ -170,6 +178,19 @@ def _wall_times(trees: Mapping[str, xr.DataTree], given: Mapping[str, float]) ->
         fit: float(given.get(fit, np.nan if seconds is None else seconds))
         for fit, seconds in recorded.items()
     }
+
+
+def _evidence_columns(trees: Mapping[str, Any], evidence: Mapping[str, Any]) -> pd.DataFrame:
+    """Return log evidences and log Bayes factors with their errors."""
+    if unknown := [fit for fit in evidence if fit not in trees]:
+        raise AugmentationError(f"evidence: expected names of fits {list(trees)}, got {unknown}")
+    pairs = {fit: (found.value, found.standard_error) for fit, found in evidence.items()}
+    table = pd.DataFrame.from_dict(pairs, "index", columns=["log_evidence", "evidence_se"])
+    best = table["log_evidence"].idxmax()
+    table["log_bf"] = table["log_evidence"] - table["log_evidence"][best]
+    table["log_bf_se"] = np.hypot(table["evidence_se"], table["evidence_se"][best])
+    table.loc[best, "log_bf_se"] = 0.0
+    return table
 
 
 def _diagnostics(draws: np.ndarray, seconds: float) -> dict[str, float]:

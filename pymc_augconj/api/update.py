@@ -1,0 +1,190 @@
+"""``pac.update``: draws of a posterior carried over to other data, without sampling anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.backends.arviz import find_observations
+from pymc.model import Model
+from scipy.special import logsumexp
+
+from pymc_augconj.engines.base import FitProblem
+from pymc_augconj.engines.nested.fit import NestedApproximations
+from pymc_augconj.engines.nested.importance import NestedPosterior
+from pymc_augconj.engines.options import NestedOptions
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.point import Point
+from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
+from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.results.approximation.layout import Labels
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.typing import Array
+
+from .native_step import Recorder
+from .predict import draws_of, model_of
+from .step import AugmentedGibbs
+
+__all__ = ["update"]
+
+# Draws that are weighted; the least share of them that weights may leave; and the tolerance of the
+# sites, of second order in which evidences have their error.
+_WEIGHTED, _LEAST_SHARE, _TOL = 500, 0.1, 1e-3
+
+
+def update(
+    result: Any,
+    data: Mapping[str, Any],
+    *,
+    model: Model | None = None,
+    coords: Mapping[str, Any] | None = None,
+    draws: int = 500,
+    random_seed: int | None = None,
+) -> DataTree:
+    """Return draws given other data than those that a posterior was drawn with.
+
+    Hyperparameters θ of up to 500 draws are weighted by p(y | θ) with the new data relative to that
+    with the old, both by expectation propagation with the latents integrated out; then latents are
+    drawn from their posterior given θ and the new data, by an approximation and a step of the
+    Gibbs sampler, which leaves that posterior as it is.
+
+    Parameters
+    ----------
+    result : DataTree or approximation
+        Draws of the model with its present data.
+    data : mapping of str to array
+        All the data from now on, old and new rows, by names of ``pm.Data``, as ``pm.set_data``
+        takes them; they are set in the model. Rows may also be left out, as by a window that moves.
+    model : pymc.Model, optional
+        By default the model of the context, or the one that an approximation was fitted to.
+    coords : mapping, optional
+        New labels, as ``pm.set_data`` takes them.
+    draws : int
+    random_seed : int, optional
+
+    Returns
+    -------
+    DataTree
+        Group ``posterior`` of shape (1, draw, …), with the attribute ``effective_share``: the
+        effective number of weighted draws, as a share of them. It can be updated again; weights
+        then count twice, so sample again now and then.
+
+    Raises
+    ------
+    AugmentationError
+        If the effective share is below a tenth, as the new data say something else about θ: the
+        model then has its old data. Or if an observation has several predictors.
+
+    References
+    ----------
+    Chopin, N. (2002). A sequential particle filter method for static models. Biometrika 89.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     idata = pac.update(idata, {"X": X_all, "y": y_all})
+    """
+    tree, model = draws_of(result), model_of(model, result)
+    if unknown := [name for name in data if name not in model.named_vars]:
+        known = [var.name for var in model.data_vars]
+        raise AugmentationError(f"data: expected names of pm.Data {known}, got {unknown}")
+    rng = np.random.default_rng(random_seed)
+    before = {name: model[name].get_value() for name in data}
+    labels = {dim: model.coords[dim] for dim in coords or {}}
+    with blas_limit(1):
+        old = read_model(model)
+        points = _points(tree, model, old)
+        log_weights = -_log_evidences(_at_mean(old, points), points)
+        try:
+            pm.set_data(data, model=model, coords=coords)
+            step = AugmentedGibbs([block.name for block in old.model.blocks], model=model)
+            nested = _at_mean(step.recognition, points)
+            log_weights += _log_evidences(nested, points)
+            weights = np.exp(log_weights - logsumexp(log_weights))
+            share = float(1.0 / np.sum(weights**2) / len(points))
+            if not share >= _LEAST_SHARE:
+                raise AugmentationError(
+                    f"data: expected new data after which weights of hyperparameters leave at "
+                    f"least {_LEAST_SHARE:.0%} of the draws, found {share:.1%}; sample again, "
+                    "pac.sample"
+                )
+        except BaseException:
+            pm.set_data(before, model=model, coords=labels)
+            raise
+        edges = (rng.random() + np.arange(draws)) / draws
+        chosen = np.minimum(np.searchsorted(np.cumsum(weights), edges), len(points) - 1)
+        values = _redrawn(step, nested, [points[i] for i in chosen], rng, model)
+    attrs = {"method": "update", "effective_share": share}
+    groups = {"posterior": {name: value[None] for name, value in values.items()}}
+    return Labels.of_model(model).tree(groups, find_observations(model), attrs)
+
+
+def _points(tree: Any, model: Model, read: Recognition) -> list[dict[str, Array]]:
+    """Return the entries of hyperparameters at draws that are spread over all."""
+    if any(site.shape[0] > 1 for site in read.model.sites):
+        raise AugmentationError(
+            "model: expected observations of one predictor each, whose evidence is known for any "
+            "hyperparameters, found several; sample again, pac.sample"
+        )
+    members = read.model.hyperparameters
+    posterior = tree["posterior"]
+    values = {h.name: posterior[h.name].transpose("chain", "draw", ...).values for h in members}
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in values.items()}
+    count = posterior.sizes["chain"] * posterior.sizes["draw"]
+    spread = np.linspace(0, count - 1, min(count, _WEIGHTED)).astype(int)
+    transform: Any = unconstrained_function(model, list(flat)) if flat else lambda _: []
+    found = []
+    for i in spread:
+        entries = transform({name: value[i] for name, value in flat.items()})
+        found.append({h.value_name: np.asarray(e) for h, e in zip(members, entries, strict=True)})
+    return found
+
+
+def _at_mean(read: Recognition, points: list[dict[str, Array]]) -> NestedPosterior:
+    """Return sites at the mean of the points, with the model's present data."""
+    mean = {name: np.mean([p[name] for p in points], axis=0) for name in points[0]}
+    options: dict[str, Any] = {"max_iter": 1000, "tol": _TOL, "options": NestedOptions()}
+    start = {**read.start, **mean}
+    problem = FitProblem(read.model, start, read.probes, (), lambda _: (0.0, {}), **options)
+    nested = NestedApproximations()(problem).nested
+    assert isinstance(nested, NestedPosterior)  # which this engine always returns
+    return nested
+
+
+def _log_evidences(nested: NestedPosterior, points: list[dict[str, Array]]) -> Array:
+    """Return log p(y | θ) at each point, −∞ where it has none."""
+    found = np.full(len(points), -np.inf)
+    for i, point in enumerate(points):
+        try:
+            found[i] = nested.log_evidence(nested.at(point))
+        except (NotPositiveDefiniteError, FloatingPointError):
+            continue
+    return found
+
+
+def _redrawn(
+    step: AugmentedGibbs,
+    nested: NestedPosterior,
+    points: list[dict[str, Array]],
+    rng: np.random.Generator,
+    model: Model,
+) -> dict[str, Array]:
+    """Return all variables with latents drawn given the hyperparameters of each point."""
+    sampler = step.make_sampler({**step.recognition.start, **points[0]})
+    recorder = Recorder.of(model, None, step.recognition.start)
+    rows = []
+    for entries in points:
+        given = nested.at(entries)
+        posterior = given.posterior
+        v = posterior.whitened(posterior.apply(rng.standard_normal((1, posterior.size))))
+        whitened = [part[0] for part in given.prior.split(v)]
+        scaled = [b.scale(w) for b, w in zip(given.prior.blocks, whitened, strict=True)]
+        point: Point = sampler.chain.point_of(given.point, scaled, whitened)
+        point, _ = sampler.step(rng, point, {})
+        rows.append([np.array(x) for x in recorder.fn(*(point[n] for n in recorder.fn.names))])
+    columns = zip(*rows, strict=True)
+    return {name: np.array(x) for name, x in zip(recorder.varnames, columns, strict=True)}
