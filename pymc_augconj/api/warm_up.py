@@ -37,6 +37,8 @@ def warm_up() -> float:
         pm.Poisson("y", pm.math.exp(a[x] + b), observed=x)
         pm.Binomial("k", n=50, logit_p=b + a, observed=[1, 20, 3])
         pm.Normal("z", a, 1.0, observed=[0.0, 0.5, 1.0])
+    with pm.Model() as fixed:
+        pm.Poisson("y", pm.math.exp(pm.Normal("b", 0.0, 1.0, shape=2)), observed=[1, 2])
     options: dict[str, Any] = {
         "chains": 1,
         "cores": 1,
@@ -44,5 +46,6 @@ def warm_up() -> float:
         "quiet": True,
         "random_seed": 1,
     }
-    sample(_DRAWS, model=model, tune=_TUNE, compute_convergence_checks=False, **options)
+    for each in (model, fixed):
+        sample(_DRAWS, model=each, tune=_TUNE, compute_convergence_checks=False, **options)
     return time.perf_counter() - begin
