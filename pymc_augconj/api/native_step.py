@@ -12,6 +12,7 @@ from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning
 
+from pymc_augconj.engines.gibbs.native.fixed import FixedLoop
 from pymc_augconj.engines.gibbs.native.loop import Drawn, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.point import Point
@@ -43,8 +44,10 @@ class NativeGibbs(AugmentedGibbs):
         learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
         if steps >= _FEWEST and all(learn):
             start = self._default_start
-            with suppress(NoTapeError):
-                self._loop = NativeLoop(self.make_sampler(start), start, recorded)
+            self._loop = None
+            for kind in (FixedLoop, NativeLoop):
+                with suppress(NoTapeError):
+                    self._loop = self._loop or kind(self.make_sampler(start), start, recorded)
         return self._loop is not None
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:

@@ -396,7 +396,10 @@ def warm_up() -> float:
         pm.Poisson("y", pm.math.exp(a[x] + b), observed=x)
         pm.Binomial("k", n=50, logit_p=b + a, observed=[1, 20, 3])
         pm.Normal("z", a, 1.0, observed=[0.0, 0.5, 1.0])
+    with pm.Model() as fixed:
+        pm.Poisson("y", pm.math.exp(pm.Normal("b", 0.0, 1.0, shape=2)), observed=[1, 2])
     options: dict[str, Any] = {"progressbar": False, "quiet": True, "random_seed": 1}
     # Enough steps for the loop, see :mod:`.native_step`.
-    sample(300, model=model, chains=1, compute_convergence_checks=False, **options)
+    for each in (model, fixed):
+        sample(300, model=each, chains=1, compute_convergence_checks=False, **options)
     return time.perf_counter() - begin

@@ -1,14 +1,16 @@
 """The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
 
-=============  ========================================================================
-``density``    the log density of hyperparameters
-``held``       held sites, and elliptical slices
-``kernel``     the loop
-``loop``       a chain's steps by it, from point to point
-``problem``    a model as the arrays that the loop reads
-``rows``       the rows of a model: designs on the tape, and sites
-``row_tapes``  log densities of held sites
-``sums``       sums over observations as polynomials of registers
-``work``       arrays that the loop overwrites
-=============  ========================================================================
+================  ========================================================================
+``density``       the log density of hyperparameters
+``fixed``         a chain's steps where nothing is learned and all sites are held
+``fixed_kernel``  the loop of these
+``held``          held sites, and elliptical slices
+``kernel``        the loop
+``loop``          a chain's steps by it, from point to point
+``problem``       a model as the arrays that the loop reads
+``rows``          the rows of a model: designs on the tape, and sites
+``row_tapes``     log densities of held sites
+``sums``          sums over observations as polynomials of registers
+``work``          arrays that the loop overwrites
+================  ========================================================================
 """

@@ -17,7 +17,7 @@ from .work import Work, inner
 
 __all__ = [
     *("begin_ensemble", "choose", "draw_by_slices", "log_density", "log_sum", "predict"),
-    *("read_part", "residual", "square_of"),
+    *("read_part", "residual", "slice_ellipse", "square_of"),
 ]
 
 # As in :mod:`..elliptical`.
@@ -151,6 +151,47 @@ def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
 
 
 @inner
+def slice_ellipse(
+    rng: np.random.Generator,
+    tapes: RowTapes,
+    file: Array,
+    h: Array,
+    lam: Array,
+    centre: Array,
+    here: Array,
+    there: Array,
+    value: float,
+) -> tuple[float, float, float, int]:
+    """Return cos φ and sin φ of the next predictors, r there, and the evaluations.
+
+    Parameters
+    ----------
+    rng, tapes, file, h, lam
+    centre, here, there : ndarray
+        The centre of the ellipse, and the present and fresh predictors less that.
+    value : float
+        The present r.
+    """
+    eta = np.empty(centre.size)
+    level = value + math.log1p(-rng.random())
+    phi = 2.0 * math.pi * rng.random()
+    lower, upper = phi - 2.0 * math.pi, phi
+    for trials in range(1, _LARGEST_TRIALS + 1):
+        cos, sin = math.cos(phi), math.sin(phi)
+        for i in range(eta.size):
+            eta[i] = centre[i] + cos * here[i] + sin * there[i]
+        found = residual(tapes, file, h, lam, eta)
+        if level < found < math.inf:
+            return cos, sin, found, trials
+        if phi < 0.0:
+            lower = phi
+        else:
+            upper = phi
+        phi = lower + (upper - lower) * rng.random()
+    return 1.0, 0.0, value, _LARGEST_TRIALS
+
+
+@inner
 def draw_by_slices(
     rng: np.random.Generator, p: Problem, w: Work, v: Array, slices: int
 ) -> tuple[float, int]:
@@ -161,8 +202,8 @@ def draw_by_slices(
         for i in range(size):
             nu[k, i] = rng.standard_normal()
     # The first is the mean.
-    x, centre, here = _applied(p, w, nu), np.empty(count), np.empty(count)
-    there, eta = np.empty(count), np.empty(count)
+    x, centre = _applied(p, w, nu), np.empty(count)
+    here, there = np.empty(count), np.empty(count)
     predict(p.design, w.registers, w.s, v, here)
     value = residual(p.held, w.file, w.h, w.lam, here)
     predict(p.design, w.registers, w.s, x[0], centre)
@@ -172,30 +213,16 @@ def draw_by_slices(
         v[i] -= x[0, i]
     for k in range(1, slices + 1):
         predict(p.design, w.registers, w.s, x[k], there)
-        level = value + math.log1p(-rng.random())
-        phi = 2.0 * math.pi * rng.random()
-        lower, upper = phi - 2.0 * math.pi, phi
-        done, cos, sin = 0, 1.0, 0.0
-        while done < _LARGEST_TRIALS:
-            done += 1
-            cos, sin = math.cos(phi), math.sin(phi)
-            for i in range(count):
-                eta[i] = centre[i] + cos * here[i] + sin * (there[i] - centre[i])
-            found = residual(p.held, w.file, w.h, w.lam, eta)
-            if level < found < math.inf:
-                value = found
-                break
-            if phi < 0.0:
-                lower = phi
-            else:
-                upper = phi
-            phi = lower + (upper - lower) * rng.random()
-            cos, sin = 1.0, 0.0
-        trials += done
+        for i in range(count):
+            there[i] -= centre[i]
+        cos, sin, value, made = slice_ellipse(
+            rng, p.held, w.file, w.h, w.lam, centre, here, there, value
+        )
+        trials += made
         for i in range(size):
             v[i] = cos * v[i] + sin * (x[k, i] - x[0, i])
         for i in range(count):
-            here[i] = cos * here[i] + sin * (there[i] - centre[i])
+            here[i] = cos * here[i] + sin * there[i]
     for i in range(size):
         v[i] += x[0, i]
     return value, trials

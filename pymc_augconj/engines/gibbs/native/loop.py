@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -221,14 +221,17 @@ class NativeLoop:
             for move, own in learned.items() if tune else ():
                 state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
                 updates[move].state |= state
+        return self._block_of(outputs[:done], stats[:, :done], point)
 
+    def _block_of(self, outputs: Array, stats: Iterable[Array], names: Iterable[str]) -> Block:
         def column(own: slice, shape: tuple[int, ...]) -> Array:
-            return outputs[:done, own].reshape(done, *shape)
+            return outputs[:, own].reshape(-1, *shape)
 
         layout = self.layout
-        entries = {name: column(*layout.entries[name]) for name in point}
+        entries = {name: column(*layout.entries[name]) for name in names}
         further = None if layout.recorded is None else [column(*one) for one in layout.recorded]
-        return Block(outputs[:done], entries, further, *stats[:, :done])
+        fields: Any = stats
+        return Block(outputs, entries, further, *fields)
 
     def _flat(self, point: Point, move: str) -> Array:
         layout = self.layout

@@ -31,7 +31,7 @@ from .row_tapes import RowTape, read_row_tape
 
 __all__ = [
     *("GAMMA_MIXTURE", "LOGISTIC", "TILTED_LAPLACE"),
-    *("Rows", "Slot", "read_rows", "read_slots"),
+    *("Rows", "Slot", "read_params", "read_rows", "read_slots"),
 ]
 
 # Entries of a row's design, of which all pairs are summed.
@@ -150,7 +150,7 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
     for data in chain.data:
         size, one = data.y.size, np.ones(data.y.size)
         fixed, by = np.full(size, -1), np.full(size, none)
-        params = _params(data, tape, entries)
+        params = read_params(data, tape, entries)
         if data.exact:
             z, c = _as_normal(data, tape, params)
             index = np.broadcast_to(c, z.shape)
@@ -217,7 +217,7 @@ def _log_peak(tape: TapeBuilder, shape: Index, rate: Index) -> Registers:
     return a.applied("GammaLn", a + 0.5) - a.applied("GammaLn", a) - half
 
 
-def _params(data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Any]:
+def read_params(data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Any]:
     """Return the parameters, numbers where they are constant."""
     params: dict[str, Any] = {}
     for name, index in tape.evaluate(data.site.params, entries).items():
