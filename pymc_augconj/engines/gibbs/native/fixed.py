@@ -110,8 +110,8 @@ class FixedLoop(NativeLoop):
             given.predictor(posterior.latent_mean),
             *(posterior.whitened(x), given.predictor(x) - prior.offset, design, is_normal),
         )
-        given_arrays: Any = [np.array(a, order="C") for a in arrays]
-        found = self._fixed.Given(self._tapes, *given_arrays, base)
+        fields: Any = (self._tapes, *(np.array(a, order="C") for a in arrays), base)
+        found = self._fixed.Given(*fields)
         evidence = posterior.log_normalizer + given.constant
         self._given = sites.h, found, evidence
         return found, evidence
