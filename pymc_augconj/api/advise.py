@@ -18,8 +18,6 @@ from pymc_augconj.recognition.recognizer import read_model
 from .fit import fit
 from .sample import sample
 
-__all__ = ["advise"]
-
 # Steps of the pilot of the sampler, and of a whole run: four chains of 200 + 1000.
 _PILOT, _WHOLE = 25, 4800
 # Matrices of the largest order that an engine holds.

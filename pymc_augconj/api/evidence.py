@@ -20,8 +20,6 @@ from pymc_augconj.typing import Array
 
 from .fit import fit
 
-__all__ = ["LogEvidence", "log_evidence"]
-
 # k̂ above which a standard error means little.
 _LARGEST_K = 0.7
 

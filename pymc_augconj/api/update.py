@@ -29,8 +29,6 @@ from .native_step import Recorder
 from .predict import draws_of, model_of
 from .step import AugmentedGibbs
 
-__all__ = ["update"]
-
 # Draws that are weighted; the least share of them that weights may leave; and the tolerance of the
 # sites, of second order in which evidences have their error.
 _WEIGHTED, _LEAST_SHARE, _TOL = 500, 0.1, 1e-3

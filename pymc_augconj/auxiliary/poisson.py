@@ -6,8 +6,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-__all__ = ["random_poisson"]
-
 # NumPy refuses means above 9e18. Above this mean float64 cannot represent single counts, and the
 # normal distribution is within 1e-8 of the Poisson distribution in total variation.
 _MANY = 1e16

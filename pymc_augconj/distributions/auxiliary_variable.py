@@ -25,8 +25,6 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     random_polya_gamma,
 )
 
-__all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution", "NumPyFunction"]
-
 
 @dataclass(frozen=True, eq=False)
 class Distribution:

@@ -14,8 +14,6 @@ from scipy.special import log_expit
 
 from pymc_augconj.errors import AugmentationError
 
-__all__ = ["BayesianSVM", "LogisticSoftmax", "RobustMax"]
-
 
 def _draw(rng: np.random.Generator, p: np.ndarray, size: Any) -> np.ndarray:
     """Draw classes with probabilities ``p``, classes on the last axis."""

@@ -27,8 +27,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.python_mode import complex_mode, python_mode, without_compilation
 
-__all__ = ["Formula"]
-
 # √x² is analytic, unlike |x|, and both agree for x = √r, whose argument is within ±π/4.
 _ANALYTIC: dict[str, Callable[[Variable], Variable]] = {
     "Abs": lambda x: pt.sqrt(x * x),

@@ -21,8 +21,6 @@ from pymc_augconj.typing import Array, Index
 
 from .sparse_normal import SparseNormal, precision_block
 
-__all__ = ["CAR", "ICAR", "Leroux"]
-
 
 class CAR(Continuous):
     r"""A proper conditional autoregression, with the precision τ (D − α W), D the row sums of W.

@@ -18,8 +18,6 @@ from pymc_augconj.typing import Array
 
 from .sparse_normal import SparseNormal, precision_block
 
-__all__ = ["MaternField"]
-
 _SMOOTHNESS = (1, 2, 3)
 
 

@@ -14,8 +14,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError
 
-__all__ = ["MaternNoise"]
-
 _SMOOTHNESS = (0.5, 1.5, 2.5)
 
 

@@ -37,8 +37,6 @@ from pymc_augconj.python_mode import without_compilation
 
 from .formula import Formula
 
-__all__ = ["check_integrable", "check_phi", "initial_values", "log_normalizer"]
-
 _LARGEST_AT_ZERO = 1e-9
 # log e at which the exponent of the tail is computed, beyond the scale of any data.
 _LOG_FAR = np.log(10.0) * np.array([40.0, 60.0, 80.0, 100.0])

@@ -19,8 +19,6 @@ from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.typing import Array
 
-__all__ = ["log_determinant", "precision_prior", "solve_precision"]
-
 
 def precision_prior(block: LatentBlock, entries: Array) -> PrecisionPrior:
     """Return the prior with a precision of these entries, if it is positive definite."""

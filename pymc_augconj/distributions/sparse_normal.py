@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array, Index
 
 from .precision_ops import log_determinant, precision_prior
 
-__all__ = ["SparseNormal", "SparseNormalRV", "precision_block"]
-
 
 class _Structure(LatentBlock):
     """A block that is equal to itself alone, as properties of an operation are hashed."""

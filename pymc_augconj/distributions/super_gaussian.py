@@ -20,8 +20,6 @@ from pymc_augconj.errors import AugmentationError, NotSuperGaussianError
 from .formula import Formula
 from .normalizer import check_integrable, check_phi, distinct, initial_values, log_normalizer
 
-__all__ = ["COEFFICIENTS", "Family", "SuperGaussian", "SuperGaussianRV"]
-
 #: The coefficients of the general form, and their default values.
 COEFFICIENTS = {"g": 0.0, "alpha": 0.0, "beta": 0.0, "gamma": 1.0}
 

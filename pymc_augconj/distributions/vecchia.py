@@ -22,8 +22,6 @@ from pymc_augconj.typing import Array
 
 from .sparse_normal import SparseNormal, precision_block
 
-__all__ = ["Vecchia"]
-
 # PyMC's own for processes.
 _JITTER = 1e-6
 

@@ -20,8 +20,6 @@ from pymc_augconj.typing import Array
 from .base import BlockPrior, PredictorGradient
 from .precision import PrecisionPrior
 
-__all__ = ["PivotPrior"]
-
 
 class PivotPrior(PrecisionPrior):
     """Given by the entries of Q at ``block.entries`` and the precision of each value given some."""

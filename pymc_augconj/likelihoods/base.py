@@ -29,21 +29,7 @@ from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array, Mask
 
 from .joint import Joint, JointWriter
-from .pattern import Pattern, PredictorInput
-
-__all__ = [
-    "Density",
-    "DensityLikelihood",
-    "Expected",
-    "Likelihood",
-    "Params",
-    "Pattern",
-    "PredictorInput",
-    "Sites",
-    "is_count",
-    "refusal",
-    "refuse_classes",
-]
+from .pattern import Pattern
 
 Params = Mapping[str, Array]
 #: h and λ of Gaussian sites.

@@ -16,8 +16,6 @@ from .base import Params, Pattern, refusal
 from .powers_of_sigmoid import PowersOfSigmoid
 from .registry import register
 
-__all__ = ["BernoulliLogit"]
-
 
 @register
 class BernoulliLogit(PowersOfSigmoid):

@@ -39,8 +39,6 @@ from .density import LikelihoodDensity
 from .joint import Joint, JointWriter
 from .registry import register
 
-__all__ = ["BernoulliProbit", "probit_delta", "probit_tilted"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
 # Below this, 1 − ρ(z + ρ) comes from its asymptotic series, of relative error 700/z⁸.

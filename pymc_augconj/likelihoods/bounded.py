@@ -15,8 +15,6 @@ from pymc_augconj.typing import Array
 
 from .base import DensityLikelihood, Params
 
-__all__ = ["BoundedNormal"]
-
 # Where a normal density is e⁻⁴⁰ of its maximum between the bounds it is left out of integrals.
 _DEPTH = 80.0
 _NODES, _WEIGHTS = leggauss(80)

@@ -28,8 +28,6 @@ from pymc_augconj.typing import Array
 
 from .base import Density, DensityLikelihood, Expected, Likelihood, Params, Sites
 
-__all__ = ["Lifted", "MultiDensity", "MultiLikelihood", "Traits", "lift"]
-
 
 @dataclass(frozen=True)
 class Traits:

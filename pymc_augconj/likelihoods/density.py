@@ -13,9 +13,6 @@ from pymc_augconj.typing import Array, Index
 from .base import Density, Params
 from .contract import lift
 
-__all__ = ["LikelihoodDensity", "select_params", "site_moments"]
-
-
 # Number of observations from which equal ones are looked for; how many there have to be of each on
 # average; and the difference of cavities that are the same, in standard deviations.
 _MANY, _FEW, _SAME = 250, 4, 1e-11

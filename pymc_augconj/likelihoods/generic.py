@@ -24,8 +24,6 @@ from pymc_augconj.typing import Array, Mask
 from .base import Density, Params, refusal
 from .contract import MultiDensity
 
-__all__ = ["GenericLikelihood", "PotentialLikelihood", "PotentialTerm"]
-
 # Predictors at one of which an observation that is possible at all has a density.
 _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 

@@ -51,8 +51,6 @@ from .contract import MultiDensity, MultiLikelihood
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 
-__all__ = ["Heteroscedastic", "HeteroscedasticLog"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-__all__ = ["Joint", "JointWriter", "normal_factor"]
-
 _LOG_2PI = np.log(2.0 * np.pi)
 
 #: The auxiliary variables in the order in which they are written, and log p(y | ω, η), a function

@@ -35,8 +35,6 @@ from .joint import Joint, JointWriter
 from .registry import register
 from .symmetric_noise import NormalMixture
 
-__all__ = ["AsymmetricLaplace", "BayesianSVM", "Laplace"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 

@@ -30,8 +30,6 @@ from .joint import Joint, JointWriter
 from .registry import register
 from .symmetric_noise import SymmetricNoise
 
-__all__ = ["Logistic"]
-
 _LOG_4 = np.log(4.0)
 
 

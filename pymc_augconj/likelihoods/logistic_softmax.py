@@ -43,8 +43,6 @@ from .contract import MultiLikelihood, Traits
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 
-__all__ = ["LogisticSoftmax"]
-
 _LOG_2 = np.log(2.0)
 # Predictors for which a product rule is cheaper than fixed points.
 _MOST_BY_PRODUCT_RULE = 2

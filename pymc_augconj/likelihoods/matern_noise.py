@@ -31,8 +31,6 @@ from .joint import JointWriter
 from .registry import register
 from .symmetric_noise import NormalMixture, log_gamma_density
 
-__all__ = ["MaternNoise"]
-
 _HALF_LOG_PI = 0.5 * np.log(np.pi)
 
 

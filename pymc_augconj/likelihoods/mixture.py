@@ -31,8 +31,6 @@ from .contract import MultiLikelihood
 from .density import select_params
 from .joint import Joint, JointWriter
 
-__all__ = ["MixtureComponent", "MixtureLikelihood"]
-
 
 @dataclass(frozen=True)
 class MixtureComponent:

@@ -26,8 +26,6 @@ from .contract import MultiLikelihood, Traits
 from .registry import register
 from .symmetric_noise import log_gamma_density, random_gamma
 
-__all__ = ["MultivariateNormal", "MultivariateStudentT"]
-
 _LOG_2PI = np.log(2.0 * np.pi)
 
 

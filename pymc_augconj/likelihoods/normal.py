@@ -18,8 +18,6 @@ from pymc_augconj.typing import Array
 from .base import Expected, Likelihood, Params, Pattern, Sites, refusal
 from .registry import register
 
-__all__ = ["LogNormal", "Normal"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 

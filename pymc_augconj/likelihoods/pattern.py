@@ -6,8 +6,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["MultiPattern", "Pattern", "PredictorInput"]
-
 Link = Literal[
     "identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log", "softmax"
 ]

@@ -22,8 +22,6 @@ from pymc_augconj.typing import Array
 from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusal
 from .registry import register
 
-__all__ = ["PoissonLog"]
-
 
 @register
 class PoissonLog(DensityLikelihood):

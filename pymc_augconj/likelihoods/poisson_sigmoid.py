@@ -38,8 +38,6 @@ from .joint import Joint, JointWriter
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 
-__all__ = ["PoissonSigmoid"]
-
 _LOG_2 = np.log(2.0)
 
 

@@ -33,8 +33,6 @@ from pymc_augconj.typing import Array
 from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusal
 from .registry import register
 
-__all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment"]
-
 _LOG_2 = np.log(2.0)
 
 # From here on the asymptotic series in 1/x is exact to rounding with so many terms; below, J has no

@@ -42,8 +42,6 @@ from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
 from .joint import Joint, JointWriter
 from .registry import register
 
-__all__ = ["BinomialLogit", "NegativeBinomial", "PowersOfSigmoid", "log_shrunk"]
-
 _LOG_2 = np.log(2.0)
 
 

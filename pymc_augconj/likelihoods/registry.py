@@ -10,8 +10,6 @@ from functools import cache
 from .base import Density, DensityLikelihood, Pattern
 from .contract import MultiDensity
 
-__all__ = ["known_likelihoods", "register", "unregister"]
-
 _REGISTRY: dict[str, type[Density]] = {}
 
 

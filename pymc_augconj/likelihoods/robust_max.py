@@ -43,8 +43,6 @@ from .base import Expected, Params, Pattern, PredictorInput, refuse_classes
 from .contract import MultiDensity, Traits
 from .registry import register
 
-__all__ = ["RobustMax"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # The trapezoidal rule over standardised f: its range, its step for an integrand as smooth as a
 # normal density (an error of exp(−½ (2π/0.9)²) = 3e-11), the nodes from which single integrals that

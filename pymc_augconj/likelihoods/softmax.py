@@ -57,8 +57,6 @@ from .base import (
 from .contract import MultiLikelihood, Traits
 from .registry import register
 
-__all__ = ["Categorical", "Multinomial"]
-
 _LOG_2 = np.log(2.0)
 # The logarithm of a part of a sum that is left out.
 _NEGLIGIBLE = np.log(1e-7)

@@ -26,8 +26,6 @@ from .joint import JointWriter
 from .registry import register
 from .symmetric_noise import NormalMixture, log_gamma_density, random_gamma
 
-__all__ = ["Cauchy", "StudentT"]
-
 _LOG_PI = np.log(np.pi)
 # Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has lost the digits that readings are compared by.
 _LARGEST_NU = 1e8

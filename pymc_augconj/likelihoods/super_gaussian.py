@@ -33,8 +33,6 @@ from .base import Likelihood, Params, Sites
 from .joint import Joint, JointWriter
 from .registry import register
 
-__all__ = ["Phi", "SuperGaussian"]
-
 # Number of hyperparameter values whose distributions, with their tables, are kept.
 _KEPT = 8
 # The same for residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.

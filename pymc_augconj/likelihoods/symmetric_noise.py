@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 from .base import Likelihood, Params, Sites
 from .joint import Joint, JointWriter, normal_factor
 
-__all__ = ["NormalMixture", "SymmetricNoise", "log_gamma_density", "random_gamma"]
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 

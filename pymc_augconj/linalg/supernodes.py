@@ -18,8 +18,6 @@ from pymc_augconj.typing import Array, Index
 
 from .sparse_kernels import _scaled_entries
 
-__all__ = ["eliminate_supernodes", "invert_supernodes"]
-
 
 @njit(cache=True)
 def _stop(starts: Index, rows: Index, j: int) -> int:

@@ -22,8 +22,6 @@ from scipy.spatial import cKDTree
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Neighbours", "max_min_order", "nearest"]
-
 
 def max_min_order(X: Array) -> Index:
     """Return the order in which each point is the farthest from those before it.

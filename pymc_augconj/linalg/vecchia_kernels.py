@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["add_products", "farthest_first", "merge_pairs", "pull_products"]
-
 
 @njit(cache=True)
 def farthest_first(X: Array, cells: Index, width: float, first: int) -> Index:

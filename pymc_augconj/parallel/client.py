@@ -9,8 +9,6 @@ from pymc_augconj.errors import AugmentationError
 
 from .executor import Executor, Pool
 
-__all__ = ["executor_of"]
-
 
 def executor_of(client: Any) -> Executor:
     """Return the executor for the user's ``client``.

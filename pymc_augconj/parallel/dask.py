@@ -12,8 +12,6 @@ import distributed
 
 from .executor import _FAN_IN, Executor, Task
 
-__all__ = ["DaskExecutor", "is_cancelled"]
-
 _TOPIC = "pymc-augconj"
 
 

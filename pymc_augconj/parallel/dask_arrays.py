@@ -10,8 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 
-__all__ = ["ArrayPart", "lazy_rows"]
-
 
 class ArrayPart:
     """A part of a Dask array, computed in the process that asks for it."""

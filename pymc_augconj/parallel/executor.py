@@ -26,8 +26,6 @@ from uuid import uuid4
 import cloudpickle
 import numpy as np
 
-__all__ = ["Executor", "Pool", "Task", "Threads", "available_cores", "worker_number"]
-
 
 def available_cores() -> int:
     """Return the number of cores that this process may run on."""

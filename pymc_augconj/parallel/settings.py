@@ -15,8 +15,6 @@ from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["ProcessSetting", "blas_limit"]
-
 
 class ProcessSetting[T]:
     """One setting of the process; ``change`` sets it and returns a function that restores it."""

@@ -32,8 +32,6 @@ from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.parallel.executor import available_cores
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["count_threads", "draw_conditional", "draw_groups"]
-
 Parts = Mapping[str, Array]
 
 # Rounding, relative to the variance at the new inputs.

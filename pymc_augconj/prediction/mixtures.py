@@ -30,16 +30,6 @@ from pymc_augconj.typing import Array, Index
 
 from .moments import response_moments
 
-__all__ = [
-    "DrawnMixture",
-    "GaussianMixture",
-    "IndependentMixture",
-    "Mixture",
-    "Predictive",
-    "moments_of_y",
-    "quantiles",
-]
-
 # p, far above the accuracy of distribution functions, and the largest relative change of the
 # variance by moving this probability, which heavy tails exceed.
 _TAIL, _TAIL_SHARE = 1e-8, 1e-5

@@ -24,9 +24,6 @@ from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["response_moments"]
-
-
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # Tolerance on the probability of all y, and on a second moment at the largest count.
 _TOLERANCE = 1e-7

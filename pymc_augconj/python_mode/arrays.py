@@ -28,8 +28,6 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-__all__ = ["MAKERS", "Call", "first", "formula", "formula_of", "of_type", "performed"]
-
 Call = Callable[..., Any]
 
 

@@ -35,19 +35,6 @@ from pymc_augconj.parallel.settings import ProcessSetting
 from .arrays import first, formula_of
 from .operations import is_number, lower
 
-__all__ = [
-    "EXCLUDED",
-    "WRONG",
-    "NumpyLinker",
-    "StraightLine",
-    "complex_mode",
-    "last_uses",
-    "own",
-    "python_mode",
-    "untraced",
-    "without_compilation",
-]
-
 
 class StraightLine:
     """The function of a rewritten graph; its results are the caller's to write to.

@@ -40,8 +40,6 @@ from pytensor.tensor.utils import import_func_from_string
 
 from .arrays import MAKERS, Call, first, formula, formula_of, of_type, performed
 
-__all__ = ["is_number", "is_plain", "lower"]
-
 _LOG_HALF = log(0.5)
 _DTYPES = frozenset({"float64", "int64", "bool"})
 _import = cache(import_func_from_string)

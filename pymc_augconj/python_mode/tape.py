@@ -43,8 +43,6 @@ from pymc_augconj.typing import Array, Index
 
 from .operations import lower
 
-__all__ = ["NoTapeError", "OnTape", "Registers", "Tape", "TapeBuilder"]
-
 # Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
 _NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),

@@ -11,8 +11,6 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["run_rows", "run_tape"]
-
 _LOG_HALF = math.log(0.5)
 # From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
 _FAR, _TERMS = 4.0, 60

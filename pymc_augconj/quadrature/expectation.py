@@ -25,14 +25,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "FIRST_STEP",
-    "HALF_WIDTH",
-    "MOST_PREDICTORS",
-    "gaussian_cubature",
-    "gaussian_expectation",
-]
-
 # Beyond ten standard deviations lies 1e-23 of the mass.
 HALF_WIDTH = 10.0
 FIRST_STEP = 0.8

@@ -26,8 +26,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["Mesh", "make_mesh"]
-
 LogTilted = Callable[[Array, Index], Array]
 
 

@@ -36,23 +36,6 @@ from scipy.special import ndtri
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "FROM_LEFT",
-    "FROM_RIGHT",
-    "MOST_DIMENSIONS",
-    "NODES",
-    "N_NODES",
-    "ORDER",
-    "TO_COEFFICIENTS",
-    "WEIGHTS",
-    "fixed_points",
-    "normal_nodes",
-    "product_rule",
-    "quasi_monte_carlo",
-    "quasi_monte_carlo_apart",
-    "quasi_monte_carlo_by_values",
-]
-
 # Base-2 logarithm of half the number of points, with and without a gradient.
 _LOG2_PAIRS, _LOG2_PAIRS_BY_VALUES = 9, 6
 # Step between means, in standard deviations; a wide step is less sensitive to few points.

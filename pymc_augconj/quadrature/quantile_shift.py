@@ -24,8 +24,6 @@ from pymc_augconj.typing import Array, Index
 
 from .nodes import FROM_LEFT, FROM_RIGHT, NODES, ORDER, TO_COEFFICIENTS, WEIGHTS
 
-__all__ = ["fill_delta", "fill_probit_delta", "tail_quantile"]
-
 # A smaller contribution of a node to δ is left out; 100 exceeds any z² of float64 in the bulk.
 NEGLIGIBLE = 1e-14
 _TINY = np.finfo(float).tiny

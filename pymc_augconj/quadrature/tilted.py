@@ -29,8 +29,6 @@ from pymc_augconj.typing import Array, Index, Mask
 from .mesh import Mesh, make_mesh
 from .nodes import NODES, TO_COEFFICIENTS, WEIGHTS
 
-__all__ = ["Panels", "Quadrature", "SiteDensity", "Tilted", "check_cavities", "tilted_moments"]
-
 PanelArrays = tuple[Index, Array, Array, Array]
 
 _NODES = NODES[:, None]

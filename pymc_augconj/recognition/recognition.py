@@ -11,8 +11,6 @@ from pymc_augconj.model import LatentGaussianModel
 
 from .checks.propriety import check_proper
 
-__all__ = ["Recognition"]
-
 
 @dataclass(frozen=True)
 class Recognition:

@@ -32,8 +32,6 @@ from .roles.entries import FEWEST, exchanges, separate_entries
 from .roles.forward import read_forward
 from .roles.structure import read_hyperparameters
 
-__all__ = ["read_model"]
-
 
 def read_model(
     model: Model,

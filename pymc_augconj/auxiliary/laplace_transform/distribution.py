@@ -23,8 +23,6 @@ from numpy.typing import ArrayLike
 from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.typing import Array, ComplexArray
 
-__all__ = ["ResidualDistribution"]
-
 LogPhi = Callable[[ComplexArray], ComplexArray]
 
 FARTHEST = 1e250  # in units of the scale: where φ stands for its limit at infinity

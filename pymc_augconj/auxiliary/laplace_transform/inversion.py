@@ -38,8 +38,6 @@ from pymc_augconj.typing import Array, ComplexArray, Index, Mask
 from . import kernels
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 
-__all__ = ["logpdf_tilted"]
-
 HALF_A = 11.5  # A/2 of Euler summation
 NARROW = 0.3  # coefficient of variation below which these methods are tried
 LOG_TAIL = -30.0  # log ε of the Fourier interval

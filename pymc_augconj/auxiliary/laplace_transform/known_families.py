@@ -29,9 +29,6 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-__all__ = ["GammaTilts", "InverseGaussianTilts", "KnownTilts", "PolyaGammaTilts", "find_known"]
-
-
 SMOOTHNESS = (0.5, 1.5, 2.5)
 LOGISTIC_POWERS = (1.0, 2.0)
 GRID = np.geomspace(1e-4, 1e6, 21)  # in units of the scale, where log φ = −1

@@ -34,8 +34,6 @@ from . import kernels
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 from .inversion import CAREFUL, UNCONVERGED, WEIGHTS, Sites
 
-__all__ = ["quantile_tilted"]
-
 WIDE_START = 1.2  # coefficient of variation above which Newton starts from φ(1/x) = u
 MAX_STEPS = 100
 BLOCK = 20_000  # sites at a time: the nodes of one Newton step take a kilobyte each

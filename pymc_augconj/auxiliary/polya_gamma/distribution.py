@@ -36,8 +36,6 @@ from numpy.typing import ArrayLike
 from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.typing import Array, ComplexArray, Mask
 
-__all__ = ["MANY", "acceptance", "log_polya_gamma", "random_unit_polya_gamma"]
-
 EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
 CONTOUR_NODES = 48
 CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v²x) is exp(−40)

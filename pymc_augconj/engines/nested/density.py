@@ -17,8 +17,6 @@ from pymc_augconj.typing import Array
 
 from .design import SPACING, Scaling
 
-__all__ = ["ThetaDensity"]
-
 # Degrees of freedom of the proposals; scales about a point of a lattice, in spacings, and about the
 # mode; the weight of the latter beside a lattice.
 _FREEDOM, _KERNEL, _WIDE, _SHARE = 8.0, 0.7, 1.1, 0.1

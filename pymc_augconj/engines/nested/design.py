@@ -29,16 +29,6 @@ from scipy.stats import qmc
 
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "LARGEST_DESIGN",
-    "LARGEST_LATTICE",
-    "REFERENCE",
-    "SPACING",
-    "Scaling",
-    "lattice",
-    "scattered",
-]
-
 #: Numbers of hyperparameters.
 LARGEST_LATTICE, LARGEST_DESIGN = 3, 12
 #: Of the lattice, by the number of hyperparameters; and how far its log density goes down. For the

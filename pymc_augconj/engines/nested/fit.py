@@ -29,8 +29,6 @@ from .design import LARGEST_DESIGN, LARGEST_LATTICE, Scaling, lattice, scattered
 from .importance import NestedPosterior
 from .surface import Surface
 
-__all__ = ["NestedApproximations"]
-
 _ENGINES: dict[str, ExpectationPropagation | SiteFit] = {
     "ep": ExpectationPropagation(),
     "vgp": SiteFit(VariationalGaussian),

@@ -28,8 +28,6 @@ from pymc_augconj.typing import Array, Index
 
 from .density import ThetaDensity
 
-__all__ = ["Given", "NestedPosterior"]
-
 
 @dataclass(frozen=True)
 class Given:

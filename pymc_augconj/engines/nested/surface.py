@@ -17,8 +17,6 @@ from pymc_augconj.typing import Array
 
 from .design import REFERENCE, Scaling
 
-__all__ = ["Node", "Surface"]
-
 _FAILURES = (NotPositiveDefiniteError, FloatingPointError)
 
 # Step of the differences, in standard deviations of a first guess or of the unconstrained scale.

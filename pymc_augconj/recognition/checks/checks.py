@@ -25,8 +25,6 @@ from pymc_augconj.point import Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.predictors import Predictors, innovation_key
 
-__all__ = ["check_reading"]
-
 # How the latents are drawn, at one point after the other: with entries at their prior standard
 # deviations, times a number; or such that every column brings as much to the predictor, and each
 # block a root mean square of that number.

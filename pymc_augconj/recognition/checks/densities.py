@@ -30,14 +30,6 @@ from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
-__all__ = [
-    "log_densities",
-    "log_prior",
-    "prior_terms",
-    "warn_of_faults",
-    "whole_potential",
-]
-
 
 def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace

@@ -22,8 +22,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Mask
 
-__all__ = ["check_proper"]
-
 # Predictors at which a density that does not vanish has its limit, and beyond all scales of data;
 # a power of the predictor falls by more than this logarithm between the two.
 _FAR, _FARTHEST, _FALL = 1e10, 1e150, 1.0

@@ -17,8 +17,6 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import PointFunction
 
-__all__ = ["Sampler", "WholeDensity"]
-
 Array = NDArray[np.float64]
 
 # Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.

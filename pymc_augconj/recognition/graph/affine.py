@@ -29,20 +29,6 @@ from pytensor.tensor.variable import TensorVariable
 from .functions import UNCONNECTED
 from .rewrite import is_random, simplify, substitute
 
-__all__ = [
-    "affine_by_its_ops",
-    "at_zero",
-    "depends_on",
-    "descendants",
-    "first_nonlinear_op",
-    "has_misleading_derivative",
-    "is_affine",
-    "pullback",
-    "pushforward",
-    "scalar_name",
-    "value_leaves",
-]
-
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
 _PIECEWISE_AFFINE = frozenset(
     {"Ceil", "Floor", "IntDiv", "Mod", "RoundHalfAwayFromZero", "RoundHalfToEven", "Sign", "Trunc"}

@@ -19,8 +19,6 @@ from pytensor.tensor.elemwise import DimShuffle
 from .affine import scalar_name
 from .rewrite import substitute
 
-__all__ = ["with_exact_complements"]
-
 # From this x on, Γ(a, x)/Γ(a) is computed by its continued fraction, as it underflows at 745; that
 # number of terms is exact to rounding for a of up to a third of x.
 _LARGE, _TERMS = 600.0, 40

@@ -10,8 +10,6 @@ from pytensor.tensor.type import TensorType
 from .functions import PointFunction
 from .whole_numbers import is_constant
 
-__all__ = ["constant_number", "folded", "is_tensor"]
-
 
 def is_tensor(var: Variable) -> bool:
     """Return whether ``var`` is an array, rather than a generator, say."""

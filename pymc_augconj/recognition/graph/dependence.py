@@ -31,14 +31,6 @@ from pymc_augconj.python_mode import without_compilation
 from .affine import scalar_name
 from .rewrite import is_random, substitute
 
-__all__ = [
-    "ModelIndex",
-    "distribution_name",
-    "distribution_parameters",
-    "name_of_op",
-    "static_shape",
-]
-
 _NONE: frozenset[Variable] = frozenset()
 
 

@@ -18,14 +18,6 @@ from pytensor.tensor.variable import TensorVariable
 from .dependence import ModelIndex, static_shape
 from .rewrite import is_random, substitute
 
-__all__ = [
-    "all_log_densities",
-    "log_cdf_of",
-    "log_densities_of",
-    "log_density_of",
-    "support_point_of",
-]
-
 
 def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
     """Return the graph of log p(value), elementwise, or None where PyMC has none."""

@@ -29,16 +29,6 @@ from pymc_augconj.typing import Index
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
 from .whole_numbers import in_real_numbers
 
-__all__ = [
-    "OUT_OF_SUPPORT",
-    "UNCONNECTED",
-    "Gradient",
-    "Inputs",
-    "NamedValues",
-    "PointFunction",
-    "SharedData",
-]
-
 # Keys are a Key, as in a Point.
 Inputs = Mapping[Any, Variable]
 

@@ -30,8 +30,6 @@ from pymc_augconj.python_mode.operations import is_plain, lower
 
 from .rounding import Rounding, difference
 
-__all__ = ["LARGEST_ARRAY", "Interpreter", "NotInterpretedError", "interpret"]
-
 #: Arrays of more entries (8 MB) are worth rewriting for: it saves passes over them.
 LARGEST_ARRAY = 2**20
 

@@ -28,8 +28,6 @@ from pymc_augconj.python_mode import EXCLUDED
 from .constants import constant_number
 from .whole_numbers import in_real_numbers
 
-__all__ = ["is_random", "simplify", "substitute", "without_guards"]
-
 
 def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variable]:
     """Return equivalent graphs in PyTensor's canonical, stabilised form.

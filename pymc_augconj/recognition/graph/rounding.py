@@ -13,8 +13,6 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_augconj.python_mode.operations import lower
 
-__all__ = ["Rounding", "difference"]
-
 # Units in the last place by which rounding may move a result; and, of operations without a
 # formula, evaluations with other rounding, and how much larger an error may be than they show.
 _ULPS, _N_ROUNDINGS, _SAFETY = 4.0, 3, 32.0

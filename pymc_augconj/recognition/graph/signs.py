@@ -14,8 +14,6 @@ from pytensor.tensor.subtensor import Subtensor
 
 from .affine import depends_on, scalar_name
 
-__all__ = ["has_fixed_sign"]
-
 _POSITIVE = frozenset({"Cosh", "Exp", "Exp2", "Sigmoid", "Softplus"})
 # Of positive arguments.
 _KEEP_POSITIVE = frozenset({"Add", "Expm1", "Log1p", "Maximum", "Minimum", "Pow"})

@@ -24,8 +24,6 @@ from .dependence import ModelIndex
 from .functions import Gradient, Inputs, PointFunction
 from .interpreter import Interpreter, NotInterpretedError, interpret
 
-__all__ = ["Pullback", "ValueSpace"]
-
 # Standard deviations, on the unconstrained scale, of the points at which structure is examined.
 _SPREAD = 0.3
 _WIDE_SPREAD = 3.0

@@ -18,8 +18,6 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from .interpreter import NotInterpretedError, interpret
 
-__all__ = ["in_real_numbers", "is_constant", "overflows"]
-
 _ARITHMETIC = (Add, Mul, Neg, Pow, Sqr, Sub)
 
 

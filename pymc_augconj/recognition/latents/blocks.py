@@ -18,8 +18,6 @@ from pymc_augconj.typing import Array, Index
 from .innovations import GaussianVariable, in_innovations
 from .precision import PrecisionEntries, PrecisionPullback
 
-__all__ = ["read_block"]
-
 _DIRECTION = Argument("direction")
 
 # A block's scale as a function of the point, and its pullback.

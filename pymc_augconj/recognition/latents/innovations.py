@@ -24,8 +24,6 @@ from pymc_augconj.typing import Index
 
 from .precision import PrecisionGraph
 
-__all__ = ["GaussianVariable", "in_innovations", "in_variables", "variable_in_innovations"]
-
 
 @dataclass(eq=False)
 class GaussianVariable(GaussianStructure):

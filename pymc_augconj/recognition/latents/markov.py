@@ -42,14 +42,6 @@ from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.recognition.graph.whole_numbers import is_constant
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "MarkovRoot",
-    "inputs_at",
-    "inputs_of",
-    "is_product_with_cholesky",
-    "linear_product",
-]
-
 # Dimension of the state and rate of the kernels at a lengthscale of one; ν = ½ twice, since PyMC's
 # Exponential has half the rate.
 _KINDS = ((1, 1.0), (1, 0.5), (2, 3.0**0.5), (3, 5.0**0.5))

@@ -37,8 +37,6 @@ from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = ["find_flat_stand_ins", "find_gaussian_variables"]
-
 
 def find_gaussian_variables(
     model: ModelIndex, *, transformed: bool = False

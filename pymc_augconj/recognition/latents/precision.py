@@ -27,16 +27,6 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
-__all__ = [
-    "CommonValues",
-    "PrecisionEntries",
-    "PrecisionGraph",
-    "PrecisionPullback",
-    "find_entries",
-    "precision_graph",
-    "values_of_walk",
-]
-
 Entries = tuple[Index, Index, tuple[int, int] | None]
 Multiply = Callable[[Array], Array]
 

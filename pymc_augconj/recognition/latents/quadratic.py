@@ -53,8 +53,6 @@ from .precision import (
     values_of_walk,
 )
 
-__all__ = ["read_quadratic"]
-
 Array = NDArray[np.float64]
 
 # Tolerance of the mean, in prior standard deviations in the worst direction; and its rounding, in

@@ -35,14 +35,6 @@ from pymc_augconj.recognition.graph.signs import has_fixed_sign
 from .axes import axes_of, is_separate
 from .link_probe import without_number
 
-__all__ = [
-    "AffinePart",
-    "between",
-    "column_of",
-    "find_predictors",
-    "is_zero",
-]
-
 #: Largest number of predictors of an observation.
 _MOST = 32
 

@@ -31,8 +31,6 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
 from .rows import conjuncts, dependents
 
-__all__ = ["axes_of", "graphs_with_indices_inside", "is_separate", "with_indices_inside"]
-
 # Of each axis of a variable, which axis of the observations it is; None if it is none of them.
 Axes = tuple[int | None, ...]
 

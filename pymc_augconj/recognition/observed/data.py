@@ -18,8 +18,6 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .observed_graph import ObservedGraph
 
-__all__ = ["Inputs", "Observations"]
-
 
 class Inputs:
     """The arrays that a model's covariances and predictors are computed from."""

@@ -23,18 +23,6 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from .link_probe import bound_of
 from .links import describe_link
 
-__all__ = [
-    "BOUNDED_ENGINES",
-    "DENSITY_ENGINES",
-    "LARGEST_MATRIX",
-    "SEVERAL_ENGINES",
-    "about_joint_normal",
-    "not_affine",
-    "total_size",
-    "unknown_distribution",
-    "unknown_link",
-]
-
 #: Largest order of a matrix parameter, which is read entry by entry.
 LARGEST_MATRIX = 16
 #: What works without an augmentation.

@@ -49,8 +49,6 @@ _COUNTS = (MultinomialRV, DirichletMultinomialRV)
 # Of what a predictor is the argument of.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
-__all__ = ["read_generic"]
-
 
 def read_generic(
     model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool

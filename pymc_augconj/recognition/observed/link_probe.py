@@ -24,8 +24,6 @@ from pymc_augconj.recognition.graph.constants import constant_number
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 
-__all__ = ["bound_of", "probe_link", "without_number"]
-
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
 # PyMC keeps a number like 0.7071067811865475 as float32 here and there.

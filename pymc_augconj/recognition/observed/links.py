@@ -19,8 +19,6 @@ from pymc_augconj.recognition.graph.constants import constant_number
 
 from .link_probe import probe_link
 
-__all__ = ["as_probit", "describe_link", "is_one", "peel", "split_power"]
-
 # Ops that move, repeat or pick entries without changing them.
 _STRUCTURAL = frozenset(
     {

@@ -40,8 +40,6 @@ from .observed_graph import ObservedGraph
 from .patterns import Candidate, candidates_of, match_patterns
 from .super_gaussian import is_custom, likelihood_of, parameters_of_family, read_custom
 
-__all__ = ["Matcher", "Scope"]
-
 
 class Scope(IntEnum):
     """Which likelihoods an observed variable may have; each includes those before."""

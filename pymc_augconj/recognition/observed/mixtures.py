@@ -28,8 +28,6 @@ from .affine_parts import column_of
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import candidates_of, peeled_input
 
-__all__ = ["read_component", "read_mixture"]
-
 # Distributions that are symmetric about their location, which is the predictor.
 _SYMMETRIC = frozenset({"NormalRV", "StudentTRV", "LaplaceRV", "CauchyRV", "LogisticRV"})
 

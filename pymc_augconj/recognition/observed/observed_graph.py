@@ -16,8 +16,6 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
-__all__ = ["ObservedGraph", "flatten", "flatten_parameter"]
-
 
 @dataclass(eq=False)
 class ObservedGraph:

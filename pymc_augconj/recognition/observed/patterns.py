@@ -30,8 +30,6 @@ from .errors import LARGEST_MATRIX, not_affine
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 
-__all__ = ["Candidate", "candidates_of", "match_patterns", "peeled_input"]
-
 # A likelihood's class, and one of its patterns.
 Candidate = tuple[Callable[..., Density], Pattern]
 

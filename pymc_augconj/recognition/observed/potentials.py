@@ -40,8 +40,6 @@ from .observed_graph import ObservedGraph
 from .row_reader import RowParameters, RowReader
 from .rows import RowFunction
 
-__all__ = ["match_potential", "read_density", "read_potential"]
-
 
 def match_potential(
     model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]

@@ -32,8 +32,6 @@ from .mixtures import read_component, read_mixture
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .potentials import read_density
 
-__all__ = ["match_prior"]
-
 # Distributions p(x | μ) = p(2μ − x | μ), for the likelihood of which μ is the predictor; and the
 # parameter of which reflection makes the reciprocal, if there is one.
 _REFLECTED = {

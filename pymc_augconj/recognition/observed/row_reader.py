@@ -29,8 +29,6 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from .affine_parts import AffinePart, is_zero
 from .rows import RowFunction, conjuncts, dependents, rebuild
 
-__all__ = ["RowParameters", "RowReader"]
-
 # Largest number of entries of a vector that all observations share.
 _LARGEST_VECTOR = 64
 

@@ -29,8 +29,6 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 
 from .links import as_probit, is_one
 
-__all__ = ["RowFunction", "conjuncts", "dependents", "rebuild"]
-
 _Y, _ETA = "y", "eta"
 
 

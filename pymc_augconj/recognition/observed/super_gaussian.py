@@ -30,8 +30,6 @@ from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
-__all__ = ["is_custom", "likelihood_of", "parameters_of_family", "phi_of", "read_custom"]
-
 # Values of r at which a log density is compared with its mirror image.
 _GRID = np.geomspace(1e-6, 1e6, 25)
 _TOLERANCE = 1e-9

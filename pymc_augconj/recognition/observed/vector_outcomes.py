@@ -37,8 +37,6 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from .errors import LARGEST_MATRIX
 from .observed_graph import ObservedGraph
 
-__all__ = ["mark_unpredictable", "without_vectors"]
-
 # An observed variable, and the graph of its observations.
 Outcome = tuple[TensorVariable, TensorVariable]
 

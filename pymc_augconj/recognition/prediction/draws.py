@@ -15,8 +15,6 @@ from pymc_augconj.point import Argument, Point
 from .evaluate import unconstrained_function
 from .new_inputs import NewPredictors
 
-__all__ = ["NewProcess", "equal_draws", "predictors_of_draws"]
-
 
 @dataclass(frozen=True)
 class NewProcess:

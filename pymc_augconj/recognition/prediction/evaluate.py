@@ -29,20 +29,6 @@ from pymc_augconj.recognition.processes.input_data import refuse_foreign_variabl
 from pymc_augconj.recognition.processes.minibatch import all_data_of
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "BatchFunction",
-    "BatchGraph",
-    "DensityOfPrior",
-    "constrained",
-    "covariance_function",
-    "in_variables",
-    "kernel_function",
-    "kernel_functions",
-    "unconstrained_function",
-    "value_at_zero",
-    "variable_function",
-]
-
 
 def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, np.ndarray]:
     """Return free variables on the scale of the user's model at an unconstrained ``point``."""

@@ -18,8 +18,6 @@ from pymc_augconj.recognition.processes.input_data import data_as_constants
 
 from .evaluate import BatchFunction, value_at_zero
 
-__all__ = ["LatentDraws", "LatentMeans"]
-
 
 class LatentMeans:
     """The prior means of the latents as functions of θ and of other latents.

@@ -21,8 +21,6 @@ from pymc_augconj.typing import Array
 
 from .evaluate import in_variables
 
-__all__ = ["MarkovProcess"]
-
 # Variance at new inputs that repeat old ones, relative to that of the process.
 _ROUNDING = 1e-10
 _NAME = "the covariance at the old and new inputs"

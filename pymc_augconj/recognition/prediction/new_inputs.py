@@ -20,8 +20,6 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognition import Recognition
 
-__all__ = ["NewPredictor", "NewPredictors", "read_predictors"]
-
 # Rounding, relative to the largest of the numbers that a value was computed from.
 _ROUNDING = 256.0 * np.finfo(float).eps
 

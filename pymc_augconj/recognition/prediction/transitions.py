@@ -29,8 +29,6 @@ from pymc_augconj.typing import Array
 
 from .evaluate import BatchGraph
 
-__all__ = ["Transition", "read_transition"]
-
 # The key of the last values of a series.
 _LAST = Argument("last values")
 

@@ -31,8 +31,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.recognition.graph.affine import descendants, scalar_name
 from pymc_augconj.recognition.graph.rewrite import substitute
 
-__all__ = ["Coefficients", "find_coefficients"]
-
 #: The most parts of a map: sums over pairs of them are kept.
 _MOST = 8
 

@@ -23,8 +23,6 @@ from pymc_augconj.typing import Index
 
 from .products import Parts, Product, Selection, find_selection, random_vector
 
-__all__ = ["LARGEST_DENSE_DESIGN", "BlockMap"]
-
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
 

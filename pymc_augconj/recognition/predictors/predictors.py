@@ -28,8 +28,6 @@ from .coefficients import find_coefficients
 from .designs import BlockMap
 from .products import COEFFICIENTS, DIRECTION, Parts, Product
 
-__all__ = ["Predictors", "innovation_key"]
-
 # Elementwise ops with a kink, whose structure at a few values of θ may differ from that at others.
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 

@@ -14,16 +14,6 @@ from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Index
 
-__all__ = [
-    "COEFFICIENTS",
-    "DIRECTION",
-    "Parts",
-    "Product",
-    "Selection",
-    "find_selection",
-    "random_vector",
-]
-
 #: The key of the vector of a product.
 DIRECTION = Argument("direction")
 #: The key of the coefficients of a map's parts.

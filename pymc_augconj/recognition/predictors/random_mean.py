@@ -11,8 +11,6 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 
-__all__ = ["affine_in_latents", "affine_parts"]
-
 
 def affine_in_latents(
     mean: PointFunction, theta: Point, shapes: Mapping[Any, tuple[int, ...]]

@@ -9,8 +9,6 @@ import pymc as pm
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
-__all__ = ["empty_like", "register"]
-
 
 def empty_like(model: Model) -> Model:
     """Return a model without variables that has the coordinates of ``model``."""

@@ -13,8 +13,6 @@ from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
 from pymc_augconj.typing import Array
 
-__all__ = ["INDUCING", "INPUTS", "GraphCovariance", "Pulled"]
-
 # Weighted sums of derivatives: by θ, and by Z where these are requested.
 Pulled = tuple[dict[str, Array], Array | None]
 

@@ -17,15 +17,6 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.rewrite import is_random
 
-__all__ = [
-    "checksums",
-    "data_as_constants",
-    "data_behind",
-    "input_data",
-    "refuse_foreign_variables",
-    "sums_of_arrays",
-]
-
 
 def data_behind(
     model: Model, gp: Any, *, observations: bool, observed: str | None

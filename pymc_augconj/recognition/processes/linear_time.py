@@ -16,8 +16,6 @@ from pymc_augconj.recognition.latents.markov import (
 
 from .copies import empty_like, register
 
-__all__ = ["in_linear_time"]
-
 # Fewer values are faster by a dense factorisation, whose calls are fewer. Fewer whose inputs are in
 # no order have a dense one too, which PyMC's whitened values are by.
 _FEWEST, _FEWEST_UNORDERED = 200, 4000

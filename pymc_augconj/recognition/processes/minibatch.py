@@ -17,8 +17,6 @@ from pymc_augconj.errors import RecognitionError
 
 from .copies import register
 
-__all__ = ["all_data_of", "batch_size_of", "with_all_data"]
-
 
 def _is_minibatch(var: Variable) -> bool:
     return var.owner is not None and isinstance(var.owner.op, MinibatchOp)

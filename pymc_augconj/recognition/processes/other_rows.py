@@ -23,8 +23,6 @@ from pymc_augconj.typing import Array
 from .input_data import input_data
 from .process import LatentProcess
 
-__all__ = ["OtherRows"]
-
 # Numbers of rows for which what was recognised is kept, by each thread.
 _KEPT = 16
 # So that results do not depend on how many chunks a thread has had before.

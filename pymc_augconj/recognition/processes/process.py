@@ -26,8 +26,6 @@ from .input_data import data_as_constants, refuse_foreign_variables
 from .minibatch import all_data_of
 from .stationary import StationaryCovariance
 
-__all__ = ["JITTER", "LatentProcess", "name_of"]
-
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
 _ANYWHERE = 0.3
 

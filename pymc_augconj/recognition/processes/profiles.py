@@ -10,8 +10,6 @@ import pymc as pm
 
 from pymc_augconj.typing import Array
 
-__all__ = ["PROFILES", "Profile"]
-
 # PyMC's distance is √(r² + _UNDER_ROOT), which is differentiable at zero.
 _UNDER_ROOT = 1e-12
 

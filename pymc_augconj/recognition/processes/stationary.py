@@ -34,8 +34,6 @@ from .covariance_graph import INDUCING, INPUTS, Pulled
 from .input_data import data_as_constants
 from .profiles import PROFILES
 
-__all__ = ["StationaryCovariance"]
-
 _SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
 
 # Number of inputs in the comparison with PyMC's graph, and its tolerance: rounding differs.

@@ -21,8 +21,6 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 from .copies import empty_like, register
 from .process import JITTER
 
-__all__ = ["LARGEST_SUM", "SparseNames", "nodes_of", "write_sparse"]
-
 #: The most processes in one predictor for which the nodes are as many an axis as for one.
 LARGEST_SUM = 3
 

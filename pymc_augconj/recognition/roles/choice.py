@@ -37,8 +37,6 @@ from pymc_augconj.recognition.observed.priors import match_prior
 from .errors import has_integrated_process, no_latent
 from .structure import Structure, forward_variables
 
-__all__ = ["choose_structure"]
-
 # Entries of a vector that slices update one after the other, at a factorisation or more each.
 _LONGEST_SLICED = 10
 _NO_PARTS: Mapping[Variable, Variable] = MappingProxyType({})

@@ -26,8 +26,6 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["FEWEST", "SeparateEntries", "exchanges", "separate_entries"]
-
 #: Entries of the shortest vector whose terms are separated.
 FEWEST = 10
 # Standard deviation of the moves, on the unconstrained scale.

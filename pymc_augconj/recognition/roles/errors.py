@@ -14,8 +14,6 @@ from pymc_augconj.recognition.graph.dependence import (
 )
 from pymc_augconj.recognition.observed.errors import about_joint_normal
 
-__all__ = ["has_integrated_process", "no_latent"]
-
 # PyMC's name for the potential of a process that it has integrated out.
 _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
 

@@ -25,8 +25,6 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .structure import Structure
 
-__all__ = ["read_forward"]
-
 
 def read_forward(
     structure: Structure, space: ValueSpace, point: Point

@@ -28,8 +28,6 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
-__all__ = ["Structure", "forward_variables", "improper_variables", "read_hyperparameters"]
-
 
 @dataclass(eq=False)
 class Structure:

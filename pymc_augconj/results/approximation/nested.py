@@ -25,8 +25,6 @@ from .leave_one_out import leave_one_out, pareto_k
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
 from .summary import DEFAULT_DRAWS, Fit
 
-__all__ = ["NestedApproximation"]
-
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
 _CERTIFICATE = (200, 8)
 # Steps of tuning of chains that start at draws of an approximation.

@@ -17,15 +17,6 @@ from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
 from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
-__all__ = [
-    "BY_ENSEMBLE",
-    "BY_EVIDENCE",
-    "BY_LIKELIHOOD",
-    "evaluate",
-    "log_evidence",
-    "log_likelihood",
-]
-
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them.
 BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD = range(3)
 

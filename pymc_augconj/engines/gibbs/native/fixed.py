@@ -31,8 +31,6 @@ from .problem import Layout
 from .row_tapes import join, read_row_tape
 from .rows import read_params
 
-__all__ = ["FixedLoop"]
-
 # Numbers of all matrices together; and latents whose dense root costs no more than a sparse one.
 _LARGEST, _FEW = 30_000_000, 64
 # Fresh vectors that are proposed as they are, and the elliptical slices that they replace. Heart,

@@ -13,8 +13,6 @@ from pymc_augconj.typing import Array
 from .held import residual, slice_ellipse
 from .row_tapes import RowTapes
 
-__all__ = ["Given", "run_steps"]
-
 
 class Given(NamedTuple):
     """What does not change: densities, held sites, and the Gaussian distribution given these.

@@ -15,11 +15,6 @@ from .problem import Design, Problem
 from .row_tapes import RowTapes
 from .work import Work, inner
 
-__all__ = [
-    *("begin_ensemble", "choose", "draw_by_slices", "log_density", "log_sum", "predict"),
-    *("read_part", "residual", "slice_ellipse", "square_of"),
-]
-
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
 

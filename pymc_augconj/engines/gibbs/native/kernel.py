@@ -38,8 +38,6 @@ from .problem import Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
 from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
-__all__ = ["N_STATS", "Learned", "add_up", "run_steps"]
-
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
 #: that these took, and r.
 N_STATS = 6

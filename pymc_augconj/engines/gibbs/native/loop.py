@@ -18,8 +18,6 @@ from pymc_augconj.typing import Array
 
 from .problem import make_problem
 
-__all__ = ["Block", "Drawn", "NativeLoop", "Update"]
-
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
 

@@ -30,8 +30,6 @@ from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
-__all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
-
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).

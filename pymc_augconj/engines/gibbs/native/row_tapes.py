@@ -15,8 +15,6 @@ from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["RowTape", "RowTapes", "join", "read_row_tape"]
-
 # Predictors at which a tape is compared with the formula, and how far they may differ.
 _TRIED, _RELATIVE = (0.0, 0.4, -0.4, 1.5, -1.5), 1e-9
 

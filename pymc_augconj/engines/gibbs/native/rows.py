@@ -29,11 +29,6 @@ from pymc_augconj.typing import Array, Index
 
 from .row_tapes import RowTape, read_row_tape
 
-__all__ = [
-    *("GAMMA_MIXTURE", "LOGISTIC", "TILTED_LAPLACE"),
-    *("Rows", "Slot", "read_params", "read_rows", "read_slots"),
-]
-
 # Entries of a row's design, of which all pairs are summed.
 _MOST_IN_A_ROW = 64
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Polynomial", "SumBuilder"]
-
 # More registers than a tape has.
 _MANY = 1 << 20
 

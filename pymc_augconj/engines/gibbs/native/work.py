@@ -17,8 +17,6 @@ _OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True
 inner = njit(cache=True, error_model="numpy", **_OPTIONS)
 
 
-__all__ = ["BASE", "EVIDENCE", "FIT", "REST", "VALUE", "Work", "inner", "make_work"]
-
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
 VALUE, EVIDENCE, FIT, REST, BASE = range(5)
 
