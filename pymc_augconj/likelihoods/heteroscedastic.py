@@ -46,8 +46,9 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array
 
-from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .base import Expected, Params, Pattern, Sites
 from .contract import MultiDensity, MultiLikelihood
+from .pattern import PredictorInput
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 

@@ -38,8 +38,9 @@ from pymc_augconj.quadrature.expectation import gaussian_cubature, gaussian_expe
 from pymc_augconj.quadrature.nodes import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
-from .base import Expected, Params, Pattern, PredictorInput, Sites, refuse_classes
+from .base import Expected, Params, Pattern, Sites, refuse_classes
 from .contract import MultiLikelihood, Traits
+from .pattern import PredictorInput
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 

@@ -21,8 +21,9 @@ from scipy.special import gammaln
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
-from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .base import Expected, Params, Pattern, Sites
 from .contract import MultiLikelihood, Traits
+from .pattern import PredictorInput
 from .registry import register
 from .symmetric_noise import log_gamma_density, random_gamma
 

@@ -39,8 +39,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
-from .base import Expected, Params, Pattern, PredictorInput, refuse_classes
+from .base import Expected, Params, Pattern, refuse_classes
 from .contract import MultiDensity, Traits
+from .pattern import PredictorInput
 from .registry import register
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)

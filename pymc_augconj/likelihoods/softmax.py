@@ -48,13 +48,13 @@ from .base import (
     Expected,
     Params,
     Pattern,
-    PredictorInput,
     Sites,
     is_count,
     refusal,
     refuse_classes,
 )
 from .contract import MultiLikelihood, Traits
+from .pattern import PredictorInput
 from .registry import register
 
 _LOG_2 = np.log(2.0)

@@ -17,7 +17,8 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError
-from pymc_augconj.likelihoods.base import Density, Pattern, PredictorInput
+from pymc_augconj.likelihoods.base import Density, Pattern
+from pymc_augconj.likelihoods.pattern import PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
