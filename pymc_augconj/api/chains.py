@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, ru
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
@@ -97,6 +98,11 @@ def sample_chains(
     client: Any, run: Callable[..., DataTree], model: Model, draws: int, options: dict[str, Any]
 ) -> DataTree:
     """Return the draws of ``run``, which is like ``pymc.sample``, each chain by a task."""
+    if isinstance(client, ThreadPoolExecutor):
+        raise AugmentationError(
+            "client: expected processes for chains, a distributed.Client or a "
+            f"ProcessPoolExecutor, got {client!r}"
+        )
     for name in _REFUSED:
         if options.get(name) is not None:
             raise TypeError(f"pac.sample: expected no {name!r} with client=…; leave it out")

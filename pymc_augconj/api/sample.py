@@ -6,7 +6,6 @@ import inspect
 import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from functools import partial
@@ -183,11 +182,6 @@ def sample(
     sites_read = [site.name for site in step.recognition.model.sites]
     _check_log_likelihood(user, sites_read, log_likelihood)
     if client is not None:
-        if isinstance(client, ThreadPoolExecutor):
-            raise AugmentationError(
-                "client: expected processes for chains, a distributed.Client or a "
-                f"ProcessPoolExecutor, got {client!r}"
-            )
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
         tree = sample_chains(client, run, model, draws, kwargs)
     else:

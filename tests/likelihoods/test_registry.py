@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.likelihoods.pattern import Pattern, PredictorInput
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.pattern import Pattern, PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods, register
 
 
