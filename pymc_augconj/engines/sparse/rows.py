@@ -299,7 +299,9 @@ class RowsInMemory:
             part = evaluated(self.sites, design, posterior())
             return BatchPart(part.mean, part.var, natural_sums(part), partial(slope_sums, part))
 
-        begun = self.executor.map(work, self._divided(point, inducing, rows))
+        # First, since it may choose another executor.
+        parts = self._divided(point, inducing, rows)
+        begun = self.executor.map(work, parts)
         return Batch(rows, posterior, self.executor, begun)
 
     def _divided(
