@@ -74,15 +74,28 @@ class ObservationPosterior(Posterior):
         return mean
 
     def root(self, nu: Array) -> Array:
-        own = self._predictors
-        if own.is_signed:
+        if self._predictors.is_signed:
             return nu @ self._signed_root.T
+        xi, w = self._parts(nu)
+        return xi - self._outside(w)
+
+    def apply(self, nu: Array) -> Array:
+        if self._predictors.is_signed:
+            return super().apply(nu)
+        # The mean is ΦᵀQ w of another w: one product for both.
+        xi, w = self._parts(nu)
+        x = xi + self._outside(self._predictors.alpha - w)
+        x[..., self._border] += self._predictors.coefficients
+        return x
+
+    def _parts(self, nu: Array) -> tuple[Array, Array]:
+        """Return ξ and w of G ν = ξ − ΦᵀQ w."""
+        own = self._predictors
         xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
         if self._border.any():
             xi = xi.copy()
             xi[..., self._border] = own.back_solve(xi[..., self._border].T).T
-        moved = self._rotated_product(xi)
-        return xi - self._outside(own.solve(moved + eps / np.sqrt(own.precision)))
+        return xi, own.solve(self._rotated_product(xi) + eps / np.sqrt(own.precision))
 
     def pull(self, slope: Array) -> Array:
         own, border = self._predictors, self._border
