@@ -15,7 +15,7 @@ from .row_tapes import RowTapes
 
 
 class Given(NamedTuple):
-    """What does not change: densities, held sites, and the Gaussian distribution given these.
+    """Densities, held sites and the Gaussian distribution given these, constant over steps.
 
     Attributes
     ----------
@@ -88,7 +88,8 @@ def run_steps(
                 for i in range(n):
                     eta[i] = g.centre[i] + there[k, i]
                 found = residual(g.tapes, g.tapes.file, g.h, g.lam, eta)
-                if rng.random() < math.exp(min(found - value, 0.0)):
+                # NaN and infinity are refused, as on an ellipse.
+                if found < math.inf and rng.random() < math.exp(min(found - value, 0.0)):
                     cos, sin, value = 0.0, 1.0, found
             else:
                 cos, sin, value, made = slice_ellipse(
