@@ -50,7 +50,8 @@ def killed(model, path, options, at):
     """Sample, and end in the middle of what is written from step ``at`` of chain 1 on."""
     # The processes of chains would go on to wait for this one.
     os.setsid()
-    stored.INTERVAL, write, reached = 0.05, DrawStore.write, []
+    # A state is written wherever there is one, however fast the chain is.
+    stored.INTERVAL, write, reached = 0.0, DrawStore.write, []
 
     def kill(self, group, chain, first, arrays):
         first_of_them = dict(list(arrays.items())[:1])
