@@ -19,7 +19,14 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
-from pymc_augconj.linalg.rounding import dense_error, precision_error, probes, trace_error
+from pymc_augconj.linalg.rounding import (
+    EPS,
+    SMALL_BOUND,
+    dense_error,
+    precision_error,
+    probes,
+    trace_error,
+)
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
@@ -91,16 +98,25 @@ class PrecisionPosterior(FactorPosterior):
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
+        # Where ΦᵀΛΦ is a positive diagonal D in B, M ≥ D, and tr H⁻¹ is at most Σ Mᵢᵢ/Dᵢᵢ.
+        own = gram[pattern.sparsity.diagonal]
+        excess = (
+            factor.diagonal / own if pattern.is_diagonal and own.min() > 0.0 else np.full(1, np.inf)
+        )
+        error = EPS * pattern.size * float(excess.sum())
         # All at once, as several right-hand sides cost hardly more than one.
         right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
-        solved = factor.half_solve(np.vstack([*right, probes(factor.diagonal)]))
+        if not error <= SMALL_BOUND:
+            right.append(probes(factor.diagonal))
+        solved = factor.half_solve(np.vstack(right))
         stop = pattern.border + len(sums)
         half, rows, of_linear = (
             solved[: pattern.border],
             solved[pattern.border : stop],
             solved[stop],
         )
-        error = trace_error(solved[stop + 1 :])
+        if not error <= SMALL_BOUND:
+            error = trace_error(solved[stop + 1 :])
         corner = weighted @ X
         corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
         of_corner = np.diagonal(corner).copy()
@@ -124,6 +140,7 @@ class PrecisionPosterior(FactorPosterior):
             # Without the terms of sums.
             lambda: np.concatenate([factor.diagonal, of_corner]),
             lambda: self.latent_mean,
+            np.inf if pattern.border else EPS * np.sqrt(pattern.size) * float(excess.max()),
         )
 
     def coordinates(self, v: Array) -> Array:

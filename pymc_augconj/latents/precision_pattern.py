@@ -175,6 +175,11 @@ class PrecisionPattern:
             products.append(Products(a, b, coupled, entries, rows, positions, twice))
         return products
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether ΦᵀΛΦ is diagonal in B."""
+        return len(self.within) == 1 and not self.coupling.first.size
+
     @cached_property
     def _prior_positions(self) -> dict[int, tuple[Index, Index]]:
         """Entries of Q that enter B, and their positions; diagonal ones for a diagonal block."""

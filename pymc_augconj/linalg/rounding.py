@@ -64,14 +64,19 @@ def dense_error(chol: Array, diagonal: Array) -> float:
 
 
 def precision_error(
-    of_log_det: float, square: float, diagonal: Callable[[], Array], mean: Callable[[], Array]
+    of_log_det: float,
+    square: float,
+    diagonal: Callable[[], Array],
+    mean: Callable[[], Array],
+    bound: float = np.inf,
 ) -> float:
     """Return the estimated error of ½ gᵀM⁻¹g − ½ log|M|, given that of log|M| and gᵀM⁻¹g.
 
     ``diagonal`` and ``mean`` return the diagonal of M and x = M⁻¹g, which moves by M⁻¹ ΔM x; they
-    are called where the bound xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough.
+    are called where xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough, nor the same with ``bound`` in
+    place of the error of log|M|.
     """
-    of_square = of_log_det * square
+    of_square = min(of_log_det, bound) * square
     if not of_square <= SMALL_BOUND:
         x, terms = mean(), diagonal()
         of_square = EPS * np.sqrt(x.size) * float(x**2 @ terms)
