@@ -10,6 +10,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.recognition.latents import markov
 from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.processes import linear_time
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
@@ -123,6 +124,15 @@ def test_read_processes_have_the_values_of_the_model(name):
 def test_other_processes_stay_dense(make):
     model = a_model(make, inputs())
     assert in_linear_time(model) is model
+
+
+def test_other_kernels_need_no_filter(monkeypatch):
+    """Nor its kernels, which a first fit would wait for."""
+    monkeypatch.setattr(markov, "transitions_of", None)
+    model = a_model(lambda ls, eta: eta**2 * cov.ExpQuad(1, ls=ls), inputs())
+    assert in_linear_time(model) is model
+    with pytest.raises(TypeError):
+        in_linear_time(a_model(READ["Matern32"][0], inputs()))
 
 
 def test_fits_are_those_of_the_dense_form(monkeypatch):
