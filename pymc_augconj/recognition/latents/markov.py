@@ -247,6 +247,8 @@ def _scaled_inputs(K: Variable) -> Iterator[tuple[Variable, Variable, Variable]]
             continue
         if not isinstance(v.owner.op.scalar_op, Mul) or len(v.owner.inputs) != 2:
             continue
+        if v.type.shape[1] not in (1, None):
+            continue  # of several inputs
         for x, inverse in (v.owner.inputs, v.owner.inputs[::-1]):
             if _is_scalar(inverse) and not _is_scalar(x) and _is_data(x):
                 yield v, inverse, x
