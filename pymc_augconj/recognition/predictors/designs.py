@@ -379,6 +379,7 @@ class _GeneralMap:
                 found = SelectionSum(np.ones(len(parts)), parts)
                 if self._is_sum(found, sums, point):
                     return found
+                return DenseMap(self._product.matrix(point))
             matrix = np.zeros((sums.shape[1], self._product.size), order="F")
             matrix[self._rows, self._columns] = sums[self._group, self._rows]
             if self._is_whole(matrix, point):
