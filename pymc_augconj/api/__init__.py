@@ -2,6 +2,7 @@
 
 =========================  =======================================================================
 ``advise``                 ``pac.advise``: what each engine would cost and get wrong on a model
+``alternation``            Gaussian variables that multiply the latents, drawn in turn with these
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``background``             sampling in a thread, while the caller goes on
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid

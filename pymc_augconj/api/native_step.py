@@ -42,7 +42,7 @@ class NativeGibbs(AugmentedGibbs):
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps, if it pays; return whether there is one."""
         learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
-        if steps >= _FEWEST and all(learn):
+        if steps >= _FEWEST and all(learn) and not self.alternation.follows:
             start = self._default_start
             self._loop = None
             for kind in (FixedLoop, NativeLoop):

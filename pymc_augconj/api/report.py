@@ -24,6 +24,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
+from .alternation import alternating
 from .step_choices import uses_gradient
 
 _TEXT_WIDTH = 100
@@ -128,17 +129,24 @@ class RecognitionReport(Recognition):
                 [_row(s, forms, self._link(s), _kind(s, held)) for s in model.sites],
             ),
         ]
+        in_turn = alternating(self, plan)
         if model.hyperparameters:
             nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, groups))
             rows = [
-                (h.name, _shape(h.shape), describe(plan, h, by_gradient=nuts, held=bool(held)))
+                (
+                    h.name,
+                    _shape(h.shape),
+                    "drawn jointly, in turn with the latents that it multiplies"
+                    if h.name in in_turn
+                    else describe(plan, h, by_gradient=nuts, held=bool(held)),
+                )
                 for h in model.hyperparameters
             ]
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
         if not model.blocks:
             tables.append(Text("No latents: slices sample the hyperparameters alone"))
-        left = sum(h.size for h in plan.left_to_pymc)
-        ours = model.latent_size + sum(h.size for h in plan.updated)
+        left = sum(h.size for h in plan.left_to_pymc if h.name not in in_turn)
+        ours = model.latent_size + sum(h.size for h in model.hyperparameters) - left
         if left > ours:
             tables.append(
                 Text(

@@ -33,10 +33,12 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
+from .alternation import Alternation, choose_variables, companion_of
 from .checkpoints import Checkpoints
 from .refusals import Refusals
 from .report import report_of
-from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
+from .step_choices import choose_sweeps, choose_updates, prepare
+from .updates import SliceUpdate
 
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
@@ -190,8 +192,11 @@ class AugmentedGibbs(BlockedStep):
         # Refuses matrices that are too large, before any of them is evaluated.
         choose = cheapest_solver if is_sparse else choose_solver
         self._solver = choose(lgm.blocks, groups)
-        self.plan = restrict(make_plan(lgm, self.held, factors), vars)
-        self.vars = value_variables(model, lgm, self.plan, vars)
+        plan = make_plan(lgm, self.held, factors)
+        companion, others = companion_of(
+            partial(AugmentedGibbs, model=model, compile_kwargs=compile_kwargs, sites=sites,
+                    blas_threads=blas_threads), self.recognition, plan, model)  # fmt: skip
+        self.plan, self.vars = choose_variables(plan, vars, others, model, lgm)
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
         self.on_chain: Callable[[int], None] | None = None
@@ -207,6 +212,9 @@ class AugmentedGibbs(BlockedStep):
         for part in self.make_sampler(self._default_start).parts:
             for own in part.factors or [part]:
                 own.solver.preferred.compile()
+        self.alternation = Alternation(self, self._default_start, companion)
+        for name in self.alternation.names:
+            self._sizes[name], self._kinds[name] = 1, SliceUpdate
         self.tune = True
 
     def _read(
@@ -256,6 +264,7 @@ class AugmentedGibbs(BlockedStep):
         self._reset()
         self.tune = tune > 0
         self._remaining = tune + draws
+        self.alternation.begin(self.rng, tune, draws)
         if self.checkpoints is not None:
             self.checkpoints.begin(self.rng)
         self._limit_blas()
@@ -271,6 +280,7 @@ class AugmentedGibbs(BlockedStep):
             "refusals": self._refusals.total,
             "learned": self.learned,
             "sampler": self._sampler.state,
+            "companion": self.alternation.save(point),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> Point:
@@ -280,6 +290,7 @@ class AugmentedGibbs(BlockedStep):
         self._taken, self._warned = saved["taken"], saved["warned"]
         self._refusals.total = saved["refusals"]
         self.learned, self._sampler.state = saved["learned"], saved["sampler"]
+        self.alternation.restore(saved["companion"])
         point: Point = saved["point"]
         return point
 
@@ -339,6 +350,7 @@ class AugmentedGibbs(BlockedStep):
                 if not info.stays or start is point:
                     break
             self._refusals.check_start(info)
+        new = self.alternation.after(self, sampler, new, info)
         warning = None if self.tune else self._refusals.count(info, last=self._remaining == 1)
         stats: dict[str, Any] = {
             "tune": self.tune,

@@ -30,6 +30,8 @@ class Recognition:
         Other values of the hyperparameters, at which the structure was examined.
     predictors : mapping
         What the predictors of observed variables with several are called, by the variable's name.
+    alternates : tuple of str
+        Gaussian variables that are no latents beside those of the model.
     """
 
     model: LatentGaussianModel
@@ -38,6 +40,7 @@ class Recognition:
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alternates: tuple[str, ...] = ()
 
     def require_proper(self) -> None:
         """Raise a RecognitionError if the data leave flat coefficients without a proper posterior.

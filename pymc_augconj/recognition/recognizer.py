@@ -109,6 +109,7 @@ def _read(
         predictors={
             observed.variable.name: observed.names for observed in matched if observed.names
         },
+        alternates=structure.alternates,
     )
 
 

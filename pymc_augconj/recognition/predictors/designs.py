@@ -37,6 +37,9 @@ _ROUNDING = 256.0 * np.finfo(float).eps
 # ratio has too few digits to be compared.
 _LARGEST_CANCELLATION = 1e3
 
+# Selections of the longest sum of these, of which every pair is added up.
+_MOST_PARTS = 6
+
 # Relative tolerance at which two entries are the same; different entries differ by far more.
 _SAME_ENTRY = 1e-9
 
@@ -351,6 +354,8 @@ class _GeneralMap:
         self._product = product
         # The sum of the columns of every group; none where there are too many groups to be of use.
         self._vectors: list[np.ndarray] = []
+        # The column that each row takes of every group, where there are few.
+        self._index: np.ndarray | None = None
         if matrices:
             nonzero = np.any([matrix != 0.0 for matrix in matrices], axis=0)
             groups = _apart(nonzero)
@@ -359,15 +364,37 @@ class _GeneralMap:
                 self._vectors = [1.0 * (groups == k) for k in range(n_groups)]
                 self._rows, self._columns = np.nonzero(nonzero)
                 self._group = groups[self._columns]
+            if self._vectors and n_groups <= _MOST_PARTS:
+                # A row takes an entry of its own again where it takes none of a group.
+                index = np.tile(nonzero.argmax(axis=1), (n_groups, 1))
+                index[self._group, self._rows] = self._columns
+                self._index = index
 
     def __call__(self, point: Point) -> LinearMap:
         if self._vectors:
             sums = np.array([self._product(point, vector) for vector in self._vectors])
+            if self._index is not None:
+                pairs = zip(self._index, sums, strict=True)
+                parts = tuple(RowSelection(index, c, self._product.size) for index, c in pairs)
+                found = SelectionSum(np.ones(len(parts)), parts)
+                if self._is_sum(found, sums, point):
+                    return found
+                return DenseMap(self._product.matrix(point))
             matrix = np.zeros((sums.shape[1], self._product.size), order="F")
             matrix[self._rows, self._columns] = sums[self._group, self._rows]
             if self._is_whole(matrix, point):
                 return DenseMap(matrix)
         return DenseMap(self._product.matrix(point))
+
+    def _is_sum(self, found: SelectionSum, sums: np.ndarray, point: Point) -> bool:
+        assert self._index is not None
+        with np.errstate(all="ignore"):
+            largest = np.zeros(found.size)
+            np.maximum.at(largest, self._index, np.abs(sums))
+            probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
+            difference = np.abs(self._product(point, probe) - found.apply(probe))
+            size = (np.abs(sums) * probe[self._index]).sum(axis=0)
+            return bool(np.all(difference <= _ROUNDING * size))
 
     def _is_whole(self, matrix: np.ndarray, point: Point) -> bool:
         with np.errstate(all="ignore"):

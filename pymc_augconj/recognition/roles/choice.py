@@ -104,6 +104,7 @@ def choose_structure(
         forward=forward,
         held=_held(found, latents, demoted, undrawn),
         factors=[*unmatched, *(p for p in model.potentials if p not in used_as_density)],
+        alternates=tuple(str(one.rv.name) for one in found if one.rv not in latents),
     )
     return structure, matched
 

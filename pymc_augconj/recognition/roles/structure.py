@@ -45,6 +45,8 @@ class Structure:
         Observed variables and potentials that depend on hyperparameters alone.
     held : dict
         As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
+    alternates : tuple of str
+        Gaussian variables that are no latents beside these.
     """
 
     latents: Sequence[GaussianVariable]
@@ -52,6 +54,7 @@ class Structure:
     forward: list[Variable]
     factors: list[Variable]
     held: dict[str, str]
+    alternates: tuple[str, ...] = ()
 
 
 def forward_variables(model: ModelIndex) -> tuple[list[Variable], dict[str, str]]:

@@ -3,5 +3,6 @@
 =================  ========================================================================
 ``given_latents``  hyperparameters given the latents, ω integrated out
 ``latents``        ω, the latents of a part, and hyperparameters with these integrated out
+``ridges``         latents against what multiplies them, where predictors stay the same
 =================  ========================================================================
 """

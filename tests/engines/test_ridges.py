@@ -1,0 +1,138 @@
+"""Bilinear predictors: latents and their coefficients in turn, and moves along ridges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.moves import ridges
+from pymc_augconj.engines.gibbs.moves.ridges import Ridge
+
+N, P, K = 3, 4, 2
+
+
+def factor_analysis():
+    f = pm.Normal("f", 0.3, 1.0, shape=(N, K))
+    w = pm.Normal("w", 0.0, pm.HalfNormal("scale", 1.0), shape=(P, K))
+    y = pm.Data("y data", np.zeros((N, P)))
+    pm.Normal("y", f @ w.T, pm.Gamma("sigma", 4, 4), observed=y)
+
+
+def triangular_loadings():
+    """Loadings below a positive diagonal."""
+    f = pm.Normal("f", 0.0, 1.0, shape=(N, K))
+    rows, cols = np.tril_indices(P, -1, K)
+    z, d = pm.Normal("z", 0.5, 1.0, shape=rows.size), pm.HalfNormal("d", 1.0, shape=K)
+    w = pt.set_subtensor(pt.zeros((P, K))[rows, cols], z)
+    w = pt.set_subtensor(w[np.arange(K), np.arange(K)], d)
+    y = pm.Data("y data", np.zeros((N, P)))
+    pm.Normal("y", f @ w.T, 0.7, observed=y)
+
+
+def item_response():
+    """Positive slopes by entry, of ten items."""
+    theta, b = pm.Normal("theta", 0.0, 1.0, shape=2), pm.Normal("b", 0.5, 1.0, shape=10)
+    a = pm.LogNormal("a", 0.0, 0.5, shape=10)
+    y = pm.Data("y data", np.zeros((2, 10), dtype="int64"))
+    pm.Bernoulli("y", logit_p=a * (theta[:, None] - b), observed=y)
+
+
+def matrix_factorisation():
+    """Counts: held sites of both factors."""
+    u, v = pm.Normal("u", 0.0, 0.7, shape=(K, N)), pm.Normal("v", 0.2, 0.7, shape=(P, K))
+    i, j = np.nonzero(np.ones((N, P)))
+    y = pm.Data("y data", np.zeros(N * P, dtype="int64"))
+    pm.Poisson("y", pm.math.exp((u[:, i] * v[j].T).sum(axis=0)), observed=y)
+
+
+# Numbers of scalings and of shears.
+MODELS = [
+    (factor_analysis, K, K * (K - 1)),
+    # One way alone leaves the loadings triangular.
+    (triangular_loadings, K, 1),
+    (item_response, 1, 0),
+    (matrix_factorisation, K, K * (K - 1)),
+]
+
+
+@pytest.mark.parametrize(("build", "scalings", "shears"), MODELS)
+def test_the_density_along_a_ridge_is_pymcs_with_the_jacobian(build, scalings, shears):
+    with pm.Model() as model:
+        build()
+    step = pac.AugmentedGibbs(model=model)
+    found = step.alternation.ridges
+    assert sum(not ridge.source for ridge in found) == scalings
+    assert sum(bool(ridge.source) for ridge in found) == shears
+    rng = np.random.default_rng(0)
+    start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
+    chain, log_density = step.make_sampler(start).chain, model.compile_logp()
+    for ridge in found:
+        known, seen = chain.priors.at(start).factorized().blocks, []
+
+        def update(target, x, rng, seen=seen):
+            seen += [target(x), target(x + 0.4)]
+            return x + 0.4
+
+        moved, _ = ridges.move_along(rng, chain, known, start, ridge, update)
+        expected = log_density(moved) - log_density(start) + 0.4 * ridge.log_jacobian
+        assert abs(expected) > 0.01
+        np.testing.assert_allclose(seen[1] - seen[0], expected, rtol=1e-8)
+        np.testing.assert_allclose(chain.predictor(moved), chain.predictor(start), atol=1e-9)
+        # The Jacobian itself, by differences of all that moves.
+        names = sorted({name for name, _ in (*ridge.raised, *ridge.lowered)})
+        flat = np.concatenate([start[n].ravel() for n in names])
+        columns = []
+        for x in flat + 1e-6 * np.eye(flat.size):
+            parts = np.split(x, np.cumsum([start[n].size for n in names])[:-1])
+            point = start | {
+                n: p.reshape(start[n].shape) for n, p in zip(names, parts, strict=True)
+            }
+            there = ridge.moved(point, 0.4)
+            columns.append(np.concatenate([(there[n] - moved[n]).ravel() for n in names]) / 1e-6)
+        _, log_det = np.linalg.slogdet(np.array(columns))
+        np.testing.assert_allclose(log_det, 0.4 * ridge.log_jacobian, atol=1e-5)
+
+
+def test_a_predictor_that_changes_is_no_ridge():
+    with pm.Model() as model:
+        f, w = pm.Normal("f", shape=(5, 2)), pm.Normal("w", shape=(6, 2))
+        pm.Normal("y", f @ (1.0 + w).T, 1.0, observed=np.zeros((5, 6)))
+    step = pac.AugmentedGibbs(model=model)
+    assert not step.alternation.ridges
+    assert step.alternation.companion is not None
+
+
+@pytest.mark.parametrize("build", [row[0] for row in MODELS], ids=lambda build: build.__name__)
+def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
+    joint = joint_distribution(build, seed=5)
+    assert joint.step.alternation.ridges
+    z = joint.z_scores(60)
+    assert not {label: value for label, value in z.items() if abs(value) > 5.0}
+
+
+def test_a_wrong_jacobian_is_seen(joint_distribution, monkeypatch):
+    monkeypatch.setattr(Ridge, "log_jacobian", 0)
+    z = joint_distribution(item_response, seed=5).z_scores(60)
+    assert max(map(abs, z.values())) > 5.0
+
+
+def test_both_factors_are_recorded():
+    with pm.Model() as model:
+        factor_analysis()
+        pm.set_data({"y data": np.random.default_rng(2).standard_normal((N, P))})
+    step = pac.AugmentedGibbs(model=model)
+    assert len(step.vars) == len(model.free_RVs)
+    with model:
+        first, second = (
+            pac.sample(
+                20, tune=10, chains=2, cores=1, random_seed=1, progressbar=False,
+                compute_convergence_checks=False,
+            ).posterior
+            for _ in range(2)
+        )  # fmt: skip
+    for name in ("f", "w", "sigma", "scale"):
+        assert np.all(np.ptp(first[name].values, axis=1) > 0.0)
+        np.testing.assert_array_equal(first[name], second[name])
