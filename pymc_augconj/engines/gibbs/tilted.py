@@ -86,8 +86,8 @@ class Tilted:
     ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
     are elliptical slices each time; by default as many as the held sites ask for in a step of that
     many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
-    latents, by default one of all, and ``ensemble`` is K, by default the solver's. ``value`` is r at the latents that were
-    drawn last.
+    latents, by default one of all, and ``ensemble`` is K, by default the solver's. ``value`` is r
+    at the latents that were drawn last.
     """
 
     def __init__(
