@@ -10,10 +10,11 @@ value are one observation z of it, and the rest of them depends on β alone: wit
 
 and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, ε, ξ_β) gives
 
-    β = E[β] + L_M⁻ᵀ ξ_β,        v = ξ + SᵀC⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
+    β = E[β] + L_M⁻ᵀ ξ_β,        u = Sξ + K C⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
 
-and many ν the same v, of which one is drawn as in :mod:`.by_observations`. Products with C⁻¹ and S
-are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Negative precisions are
+and many ν the same u, of which one is drawn as in :mod:`.by_observations`. Coordinates are u and β.
+Products with C⁻¹ and S are by :class:`.MarkovFactor`, and K C⁻¹w is w − Λᵤ⁻¹C⁻¹w, unless w is so
+large that no digits are left. Values without sites have tiny precisions. Negative precisions are
 allowed but in draws, as then ε has no real scale.
 """
 
@@ -46,6 +47,8 @@ from .rows import RowGroups, SiteSum
 _MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0
 # Relative step of the derivative by variances and rates.
 _STEP = 2e-3
+# Standard deviations of the prior up to which K C⁻¹w is a difference; its error is 1e-12 of one.
+_MANY_STDS = 1e4
 
 
 class _Values:
@@ -72,6 +75,8 @@ class _Values:
             coef = np.ones(n_rows) if A.coef is None else A.coef
             used = coef != 0.0
             self.index[used], self.coef[used] = start + A.index[used], coef[used]
+        #: Whether A is the identity.
+        self.is_all = np.array_equal(self.index, np.arange(self.size)) and (self.coef == 1.0).all()
 
     def fits(self, prior: LatentPrior) -> bool:
         """Return whether a prior has the same maps."""
@@ -79,11 +84,11 @@ class _Values:
 
     def sums(self, x: Array) -> Array:
         """Return Aᵀx for x of shape (R,)."""
-        return np.bincount(self.index, self.coef * x, minlength=self.size)
+        return x if self.is_all else np.bincount(self.index, self.coef * x, minlength=self.size)
 
     def taken(self, u: Array) -> Array:
         """Return A u for u of shape (…, size)."""
-        return self.coef * u[..., self.index]
+        return u if self.is_all else self.coef * u[..., self.index]
 
     def split(self, u: Array) -> list[Array]:
         """Return the parts of the blocks."""
@@ -108,6 +113,7 @@ class FilterPosterior(Posterior):
         precision = own.sums(own.coef * lam)
         tiny = np.abs(precision) < SMALLEST_PRECISION
         self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
+        self._many_stds = _MANY_STDS * min(float(b.var()[0]) for b in self._blocks) ** 0.5
         extra = own.split(1.0 / self._precision)
         self._factors = [
             b.with_noise(part)
@@ -142,10 +148,10 @@ class FilterPosterior(Posterior):
             half = solve_triangle(self._chol_M, linear, False)
             self.coefficients = solve_triangle(self._chol_M, half, True)
         solved = both[-1] - self.coefficients @ self._solved_shared
-        self._solved = solved
         self.alpha = rest - lam * (self._W @ self.coefficients)
         self.alpha += lam * own.taken(solved / self._precision)
-        self._mean = self._apply_cov(solved)
+        away = z - self.coefficients @ self._shared if len(M) else z
+        self._mean = self._through_cov(away, solved)
         self.centred = own.taken(self._mean) + H @ self.coefficients
         self.size = own.n_latents + own.size
         self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
@@ -172,7 +178,13 @@ class FilterPosterior(Posterior):
     def _apply_cov(self, x: Array) -> Array:
         return self._by_block("apply_cov", x)
 
-    @property
+    def _through_cov(self, w: Array, solved: Array) -> Array:
+        """Return K C⁻¹w, given C⁻¹w."""
+        if np.abs(w).max(initial=0.0) <= self._many_stds:
+            return w - solved / self._precision
+        return self._apply_cov(solved)
+
+    @cached_property
     def _noise_std(self) -> Array:
         """Λᵤ^−½."""
         if (self._precision < 0.0).any():
@@ -188,24 +200,44 @@ class FilterPosterior(Posterior):
 
     @cached_property
     def latent_mean(self) -> Array:
-        mean = np.empty(self.values.n_latents)
-        mean[self.values.places] = self._by_block("scale_transpose", self._solved)
-        mean[self.values.border] = self.coefficients
-        return mean
+        return self._joined(self._mean, self.coefficients)
+
+    def _joined(self, u: Array, beta: Array) -> Array:
+        if not beta.shape[-1]:
+            return u
+        x = np.empty((*u.shape[:-1], self.values.n_latents))
+        x[..., self.values.places], x[..., self.values.border] = u, beta
+        return x
+
+    def coordinates(self, v: Array) -> Array:
+        own = self.values
+        return self._joined(self._by_block("scale", v[..., own.places]), v[..., own.border])
+
+    def whitened(self, x: Array) -> Array:
+        own = self.values
+        return self._joined(self._by_block("unscale", x[..., own.places]), x[..., own.border])
+
+    def innovations(self, x: Array) -> list[Array]:
+        own = self.values
+        found = self.innovations_of_border(x[..., own.border])
+        for i, part in zip(own.which, own.split(x[..., own.places]), strict=True):
+            found[i] = part
+        return found
+
+    def innovations_transpose(self, slopes: list[Array]) -> Array:
+        pairs = zip(self.prior.blocks, slopes, strict=True)
+        parts = [x if isinstance(b, MarkovPrior) else b.scale_transpose(x) for b, x in pairs]
+        return np.concatenate(parts, axis=-1)
 
     def root(self, nu: Array) -> Array:
-        own = self.values
-        n, x = own.n_latents, np.empty((*nu.shape[:-1], own.n_latents))
-        xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
-        beta = self._back_solve(xi_border)
-        away = self._by_block("scale", xi)
-        away += self._noise_std * nu[..., n:]
+        own, n = self.values, self.values.n_latents
+        beta = self._back_solve(nu[..., own.border])
+        start = self._by_block("scale", nu[..., :n][..., own.places])
+        away = start + self._noise_std * nu[..., n:]
         if beta.shape[-1]:
             away += beta @ self._shared
-        moved = self._by_block("scale_transpose", self._solve(away))
-        x[..., own.places] = np.subtract(xi, moved, out=moved)
-        x[..., own.border] = beta
-        return x
+        start -= self._through_cov(away, self._solve(away))
+        return self._joined(start, beta)
 
     def _back_solve(self, xi: Array) -> Array:
         return solve_triangle(self._chol_M, xi, True) if xi.shape[-1] else xi
@@ -213,12 +245,10 @@ class FilterPosterior(Posterior):
     def pull(self, slope: Array) -> Array:
         own = self.values
         outside, of_border = slope[..., own.places], slope[..., own.border]
-        w = self._solve(self._by_block("scale", outside))
-        found = np.empty_like(slope)
-        found[..., own.places] = outside - self._by_block("scale_transpose", w)
+        w = self._solve(self._apply_cov(outside))
         if of_border.shape[-1]:
             of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
-        found[..., own.border] = of_border
+        found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
         return np.concatenate([found, -self._noise_std * w], axis=-1)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
@@ -226,8 +256,8 @@ class FilterPosterior(Posterior):
         n, nu = own.n_latents, rng.standard_normal(self.size)
         nu[:n][own.border] = np.tril(self._chol_M).T @ (x[own.border] - self.coefficients)
         away = (x - self.apply(nu))[own.places]
-        nu[:n][own.places] += away
-        nu[n:] -= self._by_block("scale", away) / self._noise_std
+        nu[:n][own.places] += self._by_block("unscale", away)
+        nu[n:] -= away / self._noise_std
         return nu
 
     # -- moments ----------------------------------------------------------------------------------
@@ -258,12 +288,6 @@ class FilterPosterior(Posterior):
     @property
     def divergence_error(self) -> float:
         return self.error  # α is no difference
-
-    def innovation_means(self) -> list[Array]:
-        found = self.innovations_of_border(self.coefficients)
-        for i, part in zip(self.values.which, self.values.split(self._mean), strict=True):
-            found[i] = part
-        return found
 
     def innovations_of_border(self, beta: Array) -> list[Array]:
         """Return S v of the other blocks, given their v; empty arrays for the Markov blocks."""
@@ -337,6 +361,7 @@ class FilterSolver(Solver):
 
     name = "filter"
     differentiable = True
+    ensemble = 1
     _values: _Values | None = None
 
     @classmethod

@@ -257,6 +257,9 @@ class Solver(ABC):
     has_cheap_gradient: ClassVar[bool] = False
     #: Whether trajectories may follow the gradient of a function of ν.
     differentiable: ClassVar[bool] = False
+    #: Standard normal vectors that a move of θ with held sites sums over; many where draws cost
+    #: little beside factorisations.
+    ensemble: ClassVar[int] = 8
 
     def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
         self.groups = groups

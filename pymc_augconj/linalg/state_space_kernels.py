@@ -13,34 +13,32 @@ from pymc_augconj.typing import Array, Index
 
 # Scaled gaps below which the process noise comes from integrals.
 _SHORT = 1.0
+# Terms of their series that are left out are below 1e-17 of the sum; fewer for the shortest gaps.
+_TERMS, _SHORTEST, _FEW_TERMS = 24, 1.0 / 16.0, 10
 _INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))
 
 
 @njit(cache=True)
 def _integrals(top: int, s: float, end: float, found: Array) -> None:
     """Write ∫₀ˢ uᵏ exp(−2u) du for k = 0 … top, with ``end`` = exp(−2s); all terms are positive."""
-    term, power = 1.0 / (top + 1.0), end * s
-    total, k = term, top + 1
-    while term > 1e-17 * total:
-        k += 1
-        term *= 2.0 * s * _INVERSES[k]
-        total += term
-    for _ in range(top):
+    x, total = 2.0 * s, 1.0
+    for k in range(top + 1 + (_FEW_TERMS if s < _SHORTEST else _TERMS), top + 1, -1):
+        total = 1.0 + (x * _INVERSES[k]) * total
+    power = end
+    for k in range(1, top + 1):
         power *= s
-    found[top] = power * total
+        found[k - 1] = power
+    power *= s * total * _INVERSES[top + 1]
     for k in range(top, 0, -1):
-        power /= s
-        found[k - 1] = (2.0 * found[k] + power) * _INVERSES[k]
+        found[k], power = power, (2.0 * power + found[k - 1]) * _INVERSES[k]
+    found[0] = power
 
 
 @njit(cache=True)
-def _of_second_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
+def _of_second_order(s: float, e: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
     """Write those of ν = 3/2 and unit variance."""
-    e = math.exp(-s)
     a00, a01, a10, a11 = e * (1.0 + s), e * s, -e * s, e * (1.0 - s)
     A[g, o, o], A[g, o, o + 1], A[g, o + 1, o], A[g, o + 1, o + 1] = a00, a01, a10, a11
-    if s == 0.0:
-        return
     if s < _SHORT:
         _integrals(2, s, e * e, found)
         q00, q01, q11 = (
@@ -55,15 +53,13 @@ def _of_second_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array)
 
 
 @njit(cache=True)
-def _of_third_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
+def _of_third_order(s: float, e: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
     """Write those of ν = 5/2 and unit variance."""
-    e, t = math.exp(-s), 0.5 * s * s
+    t = 0.5 * s * s
     A[g, o, o], A[g, o, o + 1], A[g, o, o + 2] = e * (1.0 + s + t), e * (s + 2.0 * t), e * t
     A[g, o + 1, o], A[g, o + 1, o + 1] = -e * t, e * (1.0 + s - 2.0 * t)
     A[g, o + 1, o + 2], A[g, o + 2, o] = e * (s - t), e * (t - s)
     A[g, o + 2, o + 1], A[g, o + 2, o + 2] = e * (2.0 * t - 3.0 * s), e * (1.0 - 2.0 * s + t)
-    if s == 0.0:
-        return
     if s < _SHORT:
         _integrals(4, s, e * e, found)
         c, i0, i1, i2, i3, i4 = 16.0 / 3.0, found[0], found[1], found[2], found[3], found[4]
@@ -94,27 +90,28 @@ def _of_third_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) 
 def transitions(orders: Index, variances: Array, rates: Array, gaps: Array) -> tuple[Array, Array]:
     """Return A and the process noise of every gap, shape (gaps, d, d)."""
     # NumPy's own arrays use memory again, where Numba's are mapped anew.
-    d = int(orders.sum())
-    A, Q = np.zeros((gaps.size, d, d)), np.zeros((gaps.size, d, d))
-    _write_transitions(orders, variances, rates, gaps, A, Q)
+    d, new = int(orders.sum()), np.empty if orders.size == 1 else np.zeros
+    A, Q = new((gaps.size, d, d)), new((gaps.size, d, d))
+    decays = np.exp(-np.multiply.outer(rates, gaps))
+    _write_transitions(orders, variances, rates, gaps, decays, A, Q)
     return A, Q
 
 
 @njit(cache=True)
 def _write_transitions(
-    orders: Index, variances: Array, rates: Array, gaps: Array, A: Array, Q: Array
+    orders: Index, variances: Array, rates: Array, gaps: Array, decays: Array, A: Array, Q: Array
 ) -> None:
     integrals = np.empty(5)
     for g in range(gaps.size):
         o = 0
         for c in range(orders.size):
-            s, order = rates[c] * gaps[g], orders[c]
+            s, e, order = rates[c] * gaps[g], decays[c, g], orders[c]
             if order == 1:
-                A[g, o, o], Q[g, o, o] = math.exp(-s), -math.expm1(-2.0 * s)
+                A[g, o, o], Q[g, o, o] = e, -math.expm1(-2.0 * s)
             elif order == 2:
-                _of_second_order(s, A, Q, g, o, integrals)
+                _of_second_order(s, e, A, Q, g, o, integrals)
             else:
-                _of_third_order(s, A, Q, g, o, integrals)
+                _of_third_order(s, e, A, Q, g, o, integrals)
             for i in range(o, o + order):
                 for j in range(o, o + order):
                     Q[g, i, j] *= variances[c]

@@ -38,8 +38,6 @@ from .elliptical import elliptical_slice, elliptical_slices, trajectory
 from .observed import Held, SiteData
 from .state import GibbsInfo
 
-#: Standard normal vectors that move 3 sums over. They cost little beside factorisations.
-ENSEMBLE = 8
 # The angle that a trajectory turns by, and the most steps that it takes.
 _TURN, _MOST_STEPS = math.pi, 64
 
@@ -88,8 +86,8 @@ class Tilted:
     ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
     are elliptical slices each time; by default as many as the held sites ask for in a step of that
     many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
-    latents, by default one of all, and ``ensemble`` is K. ``value`` is r at the latents that were
-    drawn last.
+    latents, by default one of all, and ``ensemble`` is K, by default the solver's. ``value`` is r
+    at the latents that were drawn last.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class Tilted:
         slices: int | None,
         sweeps: int,
         levels: Levels | None = None,
-        ensemble: int = ENSEMBLE,
+        ensemble: int | None = None,
     ) -> None:
         self._levels, self._ensemble = levels, ensemble
         self._held, self._groups, self._solver = held, groups, solver
@@ -182,7 +180,8 @@ class Tilted:
     def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
         present = given.posterior.solve(rng, current)
-        others = rng.standard_normal((self._ensemble - 1, given.posterior.size))
+        count = self._ensemble or self._solver.preferred.ensemble
+        others = rng.standard_normal((count - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:

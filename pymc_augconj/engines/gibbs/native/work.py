@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pymc_augconj.engines.gibbs.tilted import ENSEMBLE
+from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.typing import Array
 
 from .problem import N_CONSTANTS, Problem
@@ -72,7 +72,7 @@ def make_work(problem: Problem) -> Work:
         np.empty((n, problem.border)),
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
-        np.empty((ENSEMBLE, size)),
-        np.empty(ENSEMBLE),
+        np.empty((GramSolver.ensemble, size)),
+        np.empty(GramSolver.ensemble),
         np.empty(5),
     )
