@@ -42,6 +42,7 @@ from .affine_parts import AffinePart, between, find_predictors
 from .axes import with_indices_inside
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten
+from .ordered import in_closed_form
 from .row_reader import RowParameters, RowReader
 
 # Distributions of vectors of counts.
@@ -140,7 +141,9 @@ def _read(
     base = within.owner.inputs[0] if censored else within
     name = f"Censored {distribution_name(base)}" if censored else distribution_name(rv)
     predictors = [eta for part in parts for eta in part.predictors]
-    several, n_classes = len(predictors) > 1, None
+    several, n_classes, cutpoints = len(predictors) > 1, None, ()
+    if not several and isinstance(base.owner.op, CategoricalRV) and not parameters.rows:
+        log_density, cutpoints = in_closed_form(log_density, tuple(parameters.scalars))
     if several and isinstance(base.owner.op, CategoricalRV):
         n_classes = static_shape(distribution_parameters(base)[0])[-1]
     likelihood = GenericLikelihood(
@@ -152,6 +155,7 @@ def _read(
         n_predictors=len(predictors),
         n_classes=n_classes,
         censored=censored,
+        cutpoints=cutpoints,
     )
     return ObservedGraph(
         variable=rv,
