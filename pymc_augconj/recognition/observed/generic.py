@@ -141,15 +141,16 @@ def _read(
     base = within.owner.inputs[0] if censored else within
     name = f"Censored {distribution_name(base)}" if censored else distribution_name(rv)
     predictors = [eta for part in parts for eta in part.predictors]
-    several, n_classes, cutpoints = len(predictors) > 1, None, ()
-    if not several and isinstance(base.owner.op, CategoricalRV) and not parameters.rows:
-        log_density, cutpoints = in_closed_form(log_density, tuple(parameters.scalars))
+    several, n_classes = len(predictors) > 1, None
+    is_class = not several and isinstance(base.owner.op, CategoricalRV) and not parameters.rows
+    names = tuple(parameters.scalars) if is_class else ()
+    best, cutpoints = in_closed_form(log_density, names)
     if several and isinstance(base.owner.op, CategoricalRV):
         n_classes = static_shape(distribution_parameters(base)[0])[-1]
     likelihood = GenericLikelihood(
         name,
         "its own" if several else _link(base, moving, inputs),
-        log_density,
+        best,
         None if log_cdf is None else reader.read(log_cdf),
         discrete=not base.dtype.startswith("float"),
         n_predictors=len(predictors),
