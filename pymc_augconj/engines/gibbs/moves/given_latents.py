@@ -70,6 +70,7 @@ def find_levels(parts: Sequence[Part], names: Set[str]) -> tuple[Level, ...]:
             if names.isdisjoint(data.site.params.names):
                 continue
             kind = data.site.likelihood
+            parameters: list[tuple[tuple[str, ...], bool, int]]
             parameters = [((name,), False, p) for name, p in kind.levels.items()]
             if kind.cutpoints:
                 parameters.append((kind.cutpoints, True, 0))
