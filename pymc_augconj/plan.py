@@ -135,7 +135,7 @@ def make_plan(
         collapsed=chosen["collapsed"],
         prior_only=chosen["prior_only"],
         factors=factors,
-        level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h)),
+        level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h, factors)),
         by_entry=by_entry,
         of_blocks=of_blocks,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in (*ours, *by_entry)),
@@ -153,9 +153,14 @@ def _reads(model: LatentGaussianModel, *, maps: bool = True) -> list[PointMap[An
     return [model.offset, *means, *(model.maps if maps else ())]
 
 
-def _moves_level(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
+def _moves_level(
+    model: LatentGaussianModel, hyperparameter: Hyperparameter, factors: Factors | None
+) -> bool:
     """Return whether the level of a predictor, which it is no part of, may move against it."""
-    params = [site.params for site in model.sites if site.likelihood.levels]
+    kinds = [site.likelihood for site in model.sites]
+    # One ellipse for all latents has the level in it.
+    moves = [bool(kind.levels or (factors and kind.cutpoints)) for kind in kinds]
+    params = [site.params for site, own in zip(model.sites, moves, strict=True) if own]
     return _is_read(hyperparameter, params) and not _is_read(hyperparameter, _reads(model))
 
 

@@ -92,6 +92,8 @@ class Density(ABC):
     #: Positive parameters whose logarithm moves against the level of a predictor, with its number:
     #: the data determine their product better than either.
     levels: Mapping[str, int] = MappingProxyType({})
+    #: Parameters that move with the level of the predictor and do not change the density then.
+    cutpoints: tuple[str, ...] = ()
     #: False for a prior between bounds, whose density is zero outside.
     is_positive: bool = True
     #: False for a potential, of which y says no more than which term an entry belongs to.

@@ -65,9 +65,11 @@ class GenericLikelihood(MultiDensity):
         n_predictors: int = 1,
         n_classes: int | None = None,
         censored: bool = False,
+        cutpoints: tuple[str, ...] = (),
     ) -> None:
         self.name, self.link, self.discrete = name, link, discrete
         self.n_predictors, self.n_classes = n_predictors, n_classes
+        self.cutpoints = cutpoints
         self._log_density, self._log_cdf, self._censored = log_density, log_cdf, censored
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:

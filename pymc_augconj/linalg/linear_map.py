@@ -256,6 +256,14 @@ class SelectionSum(DenseMap):
         terms = zip(self.coefs, self.parts, strict=True)
         return sum((c * part.apply_transpose(w) for c, part in terms), np.zeros(()))
 
+    def apply_rows(self, u: Array) -> Array:
+        terms = zip(self.coefs, self.parts, strict=True)
+        return sum((c * part.apply_rows(u) for c, part in terms), np.zeros(()))
+
+    def transpose_rows(self, w: Array) -> Array:
+        terms = zip(self.coefs, self.parts, strict=True)
+        return sum((c * part.transpose_rows(w) for c, part in terms), np.zeros(()))
+
     def rows(self, which: Index | slice) -> SelectionSum:
         return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
 

@@ -77,6 +77,15 @@ def counts():
     pm.Bernoulli("y2", logit_p=eta, observed=zeros("y2", "int64"))
 
 
+def ordinal():
+    """Cutpoints that move with the intercept."""
+    cutpoints = pm.Normal(
+        "c", [-1.0, 1.0], 0.3, transform=pm.distributions.transforms.ordered, initval=[-1.0, 1.0]
+    )
+    eta = pm.Normal("i0", 0, 0.5) + crossed("a", 3, SMALL) + crossed("b", 5, LARGE, False)
+    pm.OrderedLogistic("y", eta=eta, cutpoints=cutpoints, observed=zeros("y", "int64"))
+
+
 def every_block(model, held, point, groups):
     """Return factors of one block each, the last two blocks in one."""
     count = len(model.blocks)
@@ -94,13 +103,16 @@ def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
-@pytest.mark.parametrize("build", [bernoulli, normal_and_student, negative_binomial, counts])
+@pytest.mark.parametrize(
+    "build", [bernoulli, normal_and_student, negative_binomial, counts, ordinal]
+)
 def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribution):
     found = joint_distribution(build, seed=4)
     (part,) = found.step.make_sampler(found.model.initial_point()).parts
     assert len(part.factors) > 1
-    assert part.shifts
-    z = found.z_scores(FEWER, 3 if build is counts else 6)
+    assert part.shifts or build is ordinal
+    assert bool(found.step.plan.level) == (build is ordinal)
+    z = found.z_scores(FEWER, 3 if build in (counts, ordinal) else 6)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 

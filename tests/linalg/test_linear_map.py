@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap
+from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection, SelectionSum
 
 RNG = np.random.default_rng(0)
 BASE = RNG.normal(size=(4, 3))
@@ -46,3 +46,16 @@ def test_rows_of_copies(name):
     if len(dense):
         close(A.largest_entries(), as_dense.largest_entries())
     assert not A.is_identity
+
+
+def test_sums_of_selections_form_no_matrix():
+    index = RNG.integers(6, size=(2, 9))
+    parts = [RowSelection(own, RNG.normal(size=9), 6) for own in index]
+    A = SelectionSum(np.array([0.7, -1.3]), parts)
+    u, w = RNG.normal(size=(2, 6)), RNG.normal(size=(2, 9))
+    products = A.apply_rows(u), A.transpose_rows(w), A.apply(u[0]), A.apply_transpose(w[0])
+    assert "matrix" not in vars(A)
+    matrix = 0.7 * parts[0].dense() - 1.3 * parts[1].dense()
+    expected = u @ matrix.T, w @ matrix, matrix @ u[0], matrix.T @ w[0]
+    for found, product in zip(products, expected, strict=True):
+        np.testing.assert_allclose(found, product, atol=1e-12)

@@ -11,6 +11,7 @@
 ``match``            matching observed variables to likelihoods
 ``mixtures``         mixtures whose components have augmentations
 ``observed_graph``   observed variables and potentials as flat graphs
+``ordered``          cumulative logit models in closed form
 ``patterns``         matching the patterns of likelihoods
 ``potentials``       reading ``pm.Potential`` as a density
 ``priors``           priors that are no normal distribution, as observations without data

@@ -42,6 +42,7 @@ from .affine_parts import AffinePart, between, find_predictors
 from .axes import with_indices_inside
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten
+from .ordered import in_closed_form
 from .row_reader import RowParameters, RowReader
 
 # Distributions of vectors of counts.
@@ -141,17 +142,21 @@ def _read(
     name = f"Censored {distribution_name(base)}" if censored else distribution_name(rv)
     predictors = [eta for part in parts for eta in part.predictors]
     several, n_classes = len(predictors) > 1, None
+    is_class = not several and isinstance(base.owner.op, CategoricalRV) and not parameters.rows
+    names = tuple(parameters.scalars) if is_class else ()
+    best, cutpoints = in_closed_form(log_density, names)
     if several and isinstance(base.owner.op, CategoricalRV):
         n_classes = static_shape(distribution_parameters(base)[0])[-1]
     likelihood = GenericLikelihood(
         name,
         "its own" if several else _link(base, moving, inputs),
-        log_density,
+        best,
         None if log_cdf is None else reader.read(log_cdf),
         discrete=not base.dtype.startswith("float"),
         n_predictors=len(predictors),
         n_classes=n_classes,
         censored=censored,
+        cutpoints=cutpoints,
     )
     return ObservedGraph(
         variable=rv,

@@ -2,7 +2,8 @@
 
 Some parameters r of likelihoods are updated once more given w = v + b log r, v the whitened
 latents: against the location of a predictor, see ``docs/theory/gibbs.md``. Here b is the mean of v
-given the sites h = λ = ½ for the rows of that predictor.
+given the sites h = λ = ½ for the rows of that predictor. Cutpoints c of ordinal observations move
+with it: −c̄ is in the place of log r.
 """
 
 from __future__ import annotations
@@ -30,18 +31,22 @@ _INFORMATION = 0.5
 class Level:
     """A parameter r of an observed variable, and the predictor whose location it moves against.
 
-    ``part`` has the latents of that predictor, and ``rows`` are those of it among the part's.
+    ``parameters`` are r, or the cutpoints if ``are_cutpoints``. ``part`` has the latents of that
+    predictor, and ``rows`` are those of it among the part's.
     """
 
     data: SiteData
-    parameter: str
+    parameters: tuple[str, ...]
+    are_cutpoints: bool
     part: Part
     rows: Index
 
     def log_parameter(self, point: Point) -> float:
-        """Return log r, its mean where observations have parameters of their own."""
+        """Return log r, its mean where observations have parameters of their own, or −c̄."""
+        params = self.data.site.params(point)
+        values = np.array([params[name] for name in self.parameters])
         with np.errstate(invalid="ignore", divide="ignore"):
-            return float(np.log(self.data.site.params(point)[self.parameter]).mean())
+            return float(np.mean(-values if self.are_cutpoints else np.log(values)))
 
     def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
         """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
@@ -64,11 +69,16 @@ def find_levels(parts: Sequence[Part], names: Set[str]) -> tuple[Level, ...]:
         for data, group in part.members:
             if names.isdisjoint(data.site.params.names):
                 continue
-            for name, predictor in data.site.likelihood.levels.items():
+            kind = data.site.likelihood
+            parameters: list[tuple[tuple[str, ...], bool, int]]
+            parameters = [((name,), False, p) for name, p in kind.levels.items()]
+            if kind.cutpoints:
+                parameters.append((kind.cutpoints, True, 0))
+            for moved, are_cutpoints, predictor in parameters:
                 if predictor in data.how.groups[group]:
                     own = data.site.row_numbers[predictor]
                     rows = np.flatnonzero(np.isin(part.rows, own))
-                    found.append(Level(data, name, part, rows))
+                    found.append(Level(data, moved, are_cutpoints, part, rows))
     return tuple(found)
 
 

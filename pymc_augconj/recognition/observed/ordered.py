@@ -1,0 +1,92 @@
+"""Cumulative logit models, log(σ(c_y − η) − σ(c_{y−1} − η)), in closed form.
+
+The density that is read of such a model has the probability of every class at every row, and the
+logarithm of one of them. Which density is one is found by its values, however it is spelled. Then
+
+    σ(b) − σ(a) = (1 − e^(a − b)) / ((1 + e^−b) (1 + e^a))
+
+takes one exponential and one logarithm a row.
+
+References
+----------
+McCullagh (1980), Regression models for ordinal data. JRSS B 42.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.generic import LogDensity
+from pymc_augconj.python_mode.tape import Registers
+from pymc_augconj.typing import Array
+
+# Values at which densities are compared, where differences of probabilities keep their digits.
+_ETA, _CUTPOINTS = (-1.7, -0.4, 0.0, 0.9, 2.1), (-1.5, 2.0)
+_ROUNDING = 1e-10
+# Fewer rows take less time as they are read.
+_FEW_ROWS = 500
+# Cutpoints within which no exponential overflows.
+_LARGEST = 300.0
+
+
+class OrderedDensity:
+    """A density as it was read, by the closed form where this has digits.
+
+    ``names`` are the parameters that are cutpoints, in their order.
+    """
+
+    def __init__(self, read: LogDensity, names: tuple[str, ...]) -> None:
+        self._read, self._names = read, names
+
+    def __call__(self, y: Array, eta: Any, params: Params) -> Array:
+        """Return log p(y | η), as the density that was read."""
+        if isinstance(eta, Registers) or np.size(eta) < _FEW_ROWS:
+            return self._read(y, eta, params)
+        cutpoints = np.array([np.ravel(params[name])[0] for name in self._names])
+        is_one = all(np.size(params[name]) == 1 for name in self._names)
+        if not is_one or not np.all(np.abs(cutpoints) < _LARGEST) or np.any(np.diff(cutpoints) < 0):
+            return self._read(y, eta, params)
+        y, eta = np.broadcast_arrays(y, eta[0])
+        found = self.closed_form(y, eta, cutpoints)
+        bad = ~np.isfinite(found)
+        if bad.any():
+            found[bad] = self._read(y[bad], eta[None, bad], params)
+        return found
+
+    def closed_form(self, y: Array, eta: Array, cutpoints: Array) -> Array:
+        """Return the density; not finite where it has no digits."""
+        bounds = np.concatenate([[-np.inf], cutpoints, [np.inf]])
+        is_class = (y >= 0) & (y <= cutpoints.size)
+        k = np.where(is_class, y, 0).astype(np.intp)
+        with np.errstate(all="ignore"):
+            E, of_gap = np.exp(eta), np.log(-np.expm1(-np.diff(bounds)))
+            of_class = (1.0 + E * np.exp(-bounds[1:])[k]) * (1.0 + np.exp(bounds[:-1])[k] / E)
+            found = np.asarray(of_gap[k] - np.log(of_class))
+        found[~is_class] = -np.inf
+        return found
+
+
+def in_closed_form(read: LogDensity, names: tuple[str, ...]) -> tuple[LogDensity, tuple[str, ...]]:
+    """Return a density of classes by its closed form, if it is that of a cumulative model.
+
+    And the names of its cutpoints, none if it is not. ``names`` are its parameters besides y and
+    η, all of them numbers.
+    """
+    if not names:
+        return read, ()
+    cutpoints = np.linspace(*_CUTPOINTS, len(names))
+    y, eta = (part.ravel() for part in np.meshgrid(np.arange(-1.0, len(names) + 2), _ETA))
+    for scale in (0.7, 1.0):
+        params = {n: np.array(scale * c) for n, c in zip(names, cutpoints, strict=True)}
+        try:
+            expected = read(y, eta[None], params)
+        except Exception:
+            # Of other numbers of classes, say.
+            return read, ()
+        found = OrderedDensity(read, names).closed_form(y, eta, scale * cutpoints)
+        if not np.allclose(found, expected, rtol=_ROUNDING, atol=_ROUNDING):
+            return read, ()
+    return OrderedDensity(read, names), names
