@@ -268,14 +268,16 @@ class ConditionedPredictors:
             var = var + np.vecdot(V, V)
         return var
 
-    def cov_at(self, first: Index, second: Index, rotation: Rotation) -> Array:
-        """Return entries of QΣQᵀ at rows ``first`` and columns ``second``, for a rotation Q."""
-        half, _ = dtrtrs(self.chol_C, self.K, lower=1)
-        half, K = rotation.back(half), rotation.congruence_back(self.K)
-        X = self._covariance_border()
+    def cov_at(self, first: Index, second: Index, K: Array, H: Array, rotation: Rotation) -> Array:
+        """Return entries of Cov(η) at rows ``first`` and columns ``second``.
+
+        The prior covariance of η is K + H Hᵀ; conditioned are its coordinates Qᵀη.
+        """
+        cross = rotation.forward(K)
+        half, _ = dtrtrs(self.chol_C, cross.T, lower=1)
+        X = self.half_solve(H.T).T - cross @ self._response_border()
         if self._correction is not None:
-            X = np.hstack([X, self._correction[1]])
-        X = rotation.back(X.T).T
+            X = np.hstack([X, rotation.back(self._correction[1].T).T])
         explained = np.einsum("ij,ij->j", half[:, first], half[:, second])
         return np.asarray(K[first, second] - explained + np.vecdot(X[first], X[second]))
 

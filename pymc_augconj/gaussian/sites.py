@@ -13,7 +13,8 @@ rows, QᵀΛQ is diagonal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -31,33 +32,86 @@ _ROUNDING = 1e-14
 class Rotation:
     """An orthogonal change of coordinates Q within sets of rows; other rows stay.
 
-    ``parts`` are the rows, shape (P, N), and Q, shape (P, P, N), of each set.
+    ``parts`` are the rows, shape (P, N), and Q, shape (P, P, N), of each set. With ``kept`` Q has
+    these columns only, of ``size``.
     """
 
     parts: Sequence[tuple[Index, Array]] = ()
+    kept: Index | None = None
+    size: int = 0
+
+    def keep(self, columns: NDArray[np.bool_]) -> Rotation:
+        """Return some columns of Q."""
+        return replace(self, kept=np.flatnonzero(columns), size=columns.size)
 
     def forward(self, x: Array) -> Array:
         """Return Qᵀx along the last axis."""
-        return self._apply(x, "...pn,pqn->...qn")
+        found = self._apply(x, [Q for _, Q in self.parts])
+        return found if self.kept is None else found[..., self.kept]
 
     def back(self, x: Array) -> Array:
         """Return Q x along the last axis."""
-        return self._apply(x, "...qn,pqn->...pn")
+        if self.kept is not None:
+            whole = np.zeros((*x.shape[:-1], self.size))
+            whole[..., self.kept] = x
+            x = whole
+        return self._apply(x, [Q.swapaxes(0, 1) for _, Q in self.parts])
 
     def congruence(self, matrix: Array) -> Array:
         """Return QᵀM Q for a symmetric M."""
-        return self.forward(self.forward(matrix).T) if self.parts else matrix
+        if not self.parts:
+            return matrix
+        rows, Q = self.parts[0]
+        if rows.size != len(matrix) or not isinstance(self._spans[0], slice):
+            return self.forward(self.forward(matrix).T)
+        whole = self._by_blocks(matrix, Q)
+        return whole if self.kept is None else whole[np.ix_(self.kept, self.kept)]
+
+    def _by_blocks(self, matrix: Array, Q: Array) -> Array:
+        """Return QᵀM Q of one set of rows in order; M has few blocks that are not zero.
+
+        Blocks are computed one by one, so that they stay in the cache.
+        """
+        P, N = Q.shape[1:]
+        blocks, result = matrix.reshape(P, N, P, N), np.zeros((P, N, P, N))
+        pairs = [(p, r) for p in range(P) for r in range(P) if blocks[p, :, r].any()]
+        wanted = np.full(P * N, self.kept is None)
+        wanted[() if self.kept is None else self.kept] |= True
+        columns = np.flatnonzero(wanted.reshape(P, N).any(axis=1))
+        term = np.empty((N, N))
+        for q in columns:
+            for s in columns[columns <= q]:
+                own = result[q, :, s]
+                for p, r in pairs:
+                    np.multiply(blocks[p, :, r], Q[p, q][:, None], out=term)
+                    term *= Q[r, s]
+                    own += term
+                result[s, :, q] = own.T
+        return result.reshape(P * N, P * N)
 
     def congruence_back(self, matrix: Array) -> Array:
         """Return Q M Qᵀ for a symmetric M."""
         return self.back(self.back(matrix).T) if self.parts else matrix
 
-    def _apply(self, x: Array, product: str) -> Array:
+    @cached_property
+    def _spans(self) -> list[slice | Index]:
+        """The rows of each set, one after the other."""
+        flat = [rows.ravel() for rows, _ in self.parts]
+        together = [bool((np.diff(rows) == 1).all()) for rows in flat]
+        pairs = zip(flat, together, strict=True)
+        return [slice(rows[0], rows[-1] + 1) if one else rows for rows, one in pairs]
+
+    def _apply(self, x: Array, vectors: Sequence[Array]) -> Array:
         if not self.parts:
             return x
         result = np.array(x, order="C")
-        for rows, vectors in self.parts:
-            result[..., rows] = np.einsum(product, x[..., rows], vectors)
+        for span, Q in zip(self._spans, vectors, strict=True):
+            own = result[..., span].reshape(*x.shape[:-1], len(Q), 1, Q.shape[-1])
+            # An einsum, which has no axis to sum in the order of memory, takes five times as long.
+            total = own[..., 0, :, :] * Q[0]
+            for p in range(1, len(Q)):
+                total += own[..., p, :, :] * Q[p]
+            result[..., span] = total.reshape(*x.shape[:-1], len(Q) * Q.shape[-1])
         return result
 
 

@@ -27,12 +27,31 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.observations import ConditionedPredictors
+from pymc_augconj.gaussian.sites import Rotation
+from pymc_augconj.linalg.dense import leading_square, symmetric_product
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
+
+# A tilt exp(h η) beside the largest, which is rounding of zero.
+_FLAT = 1e-13
+
+
+def _without_flat(rotation: Rotation, diagonal: Array, h: Array) -> tuple[Rotation, Array]:
+    """Return Q and the diagonal of QᵀΛQ without the directions in which coupled sites are flat.
+
+    Softmax has one an observation: what all classes have in common.
+    """
+    kept = diagonal != 0.0
+    if not rotation.parts or kept.all() or not kept.any() or (diagonal < 0.0).any():
+        return rotation, diagonal
+    tilts = np.abs(rotation.forward(h)[~kept])
+    if tilts.max() > _FLAT * np.abs(h).max():
+        return rotation, diagonal
+    return rotation.keep(kept), diagonal[kept]
 
 
 class ObservationPosterior(Posterior):
@@ -49,21 +68,26 @@ class ObservationPosterior(Posterior):
         super().__init__(prior, groups, sites)
         self.work, self._scratch = work, scratch
         diagonal, rotation = groups.merged.diagonalize(sites.lam)
+        rotation, diagonal = _without_flat(rotation, diagonal, sites.h)
         K, H = prior.covariance_and_border
         own = self._predictors = ConditionedPredictors(
             rotation.congruence(K),
             rotation.forward(sites.h),
             diagonal,
             H=rotation.forward(H.T).T,
-            work=work,
+            work=leading_square(work, diagonal.size),
         )
         self._rotation, self._border = rotation, prior.border.mask
         self._n_latent = self._border.size
-        self.size = self._n_latent + (0 if own.is_signed else sites.h.size)
+        self.size = self._n_latent + (0 if own.is_signed else diagonal.size)
         self.log_normalizer, self.log_det = own.log_normalizer, own.log_det
         self.error = own.error + prior.scale_error
         self.factor_error = own.factor_error + prior.scale_error
-        self.alpha, self.centred = rotation.back(own.alpha), rotation.back(own.mean)
+        self.alpha = rotation.back(own.alpha)
+        if rotation.kept is None:
+            self.centred = rotation.back(own.mean)
+        else:
+            self.centred = symmetric_product(K, self.alpha) + H @ own.coefficients
 
     # -- the affine map ---------------------------------------------------------------------------
 
@@ -155,7 +179,8 @@ class ObservationPosterior(Posterior):
         rows = np.arange(coupling.n_rows)
         first = np.concatenate([rows, coupling.first])
         second = np.concatenate([rows, coupling.second])
-        return self._predictors.cov_at(first, second, self._rotation)
+        K, H = self.prior.covariance_and_border
+        return self._predictors.cov_at(first, second, K, H, self._rotation)
 
     @property
     def divergence_error(self) -> float:

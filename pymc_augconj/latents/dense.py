@@ -114,7 +114,10 @@ class DensePrior(BlockPrior):
             cov = self.cov if A.is_identity else self.cov[np.ix_(A.index, A.index)]
         else:
             which, within = np.divmod(A.index, self.block.size)
-            cov = self.cov[np.ix_(within, within)] * np.equal.outer(which, which)
+            cov = np.zeros((A.index.size, A.index.size))
+            for copy in range(self.block.copies):
+                rows = np.flatnonzero(which == copy)
+                cov[np.ix_(rows, rows)] = self.cov[np.ix_(within[rows], within[rows])]
         return cov if A.coef is None else cov * np.multiply.outer(A.coef, A.coef)
 
     def cross_cov(self, A: LinearMap) -> Array:

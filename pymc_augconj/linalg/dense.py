@@ -47,6 +47,11 @@ def diagonal_view(matrix: Array) -> Array:
     return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
 
 
+def leading_square(work: Array, n: int) -> Array:
+    """Return an array of shape (n, n), Fortran-ordered, in the memory of a larger one."""
+    return work.reshape(-1, order="F")[: n * n].reshape(n, n, order="F")
+
+
 def symmetric_product(K: Array, x: Array) -> Array:
     """Return K x for symmetric K of shape (N, N).
 
