@@ -9,16 +9,21 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import arviz as az
 import numpy as np
 import pymc as pm
 from scipy import stats
+from scipy.integrate import cumulative_trapezoid
 from scipy.special import logsumexp
 
 import pymc_augconj as pac
 
 QUIET = {"progressbar": False}
+# Hyperparameters of the models of :func:`models`.
+THETA = {"ls", "eta", "sigma", "alpha", "phi", "s", "mu", "psi", "shape", "sd", "sv", "tau",
+         "s0", "s1", "s2"}  # fmt: skip
 FAMILIES = ("bernoulli", "poisson", "binomial", "negative_binomial", "student_t")
 # Prior scale of τ, and the intercept.
 SCALE, LEVEL = 1.5, 0.5
@@ -156,8 +161,8 @@ def models() -> dict[str, pm.Model]:
 
     M52, M32, RBF = pm.gp.cov.Matern52, pm.gp.cov.Matern32, pm.gp.cov.ExpQuad
     add("process, Bernoulli, 50", lambda: process("bernoulli", 50, M52, 1))
-    add("process, Poisson, 60", lambda: process("poisson", 60, M32, 2))
-    add("process, Student-t, 60", lambda: process("student_t", 60, RBF, 3))
+    add("process, Poisson, 500", lambda: process("poisson", 500, M32, 2))
+    add("process, Student-t, 200", lambda: process("student_t", 200, RBF, 3))
     add("process, negative binomial, 60", lambda: process("negative_binomial", 60, M52, 4))
     add("process, Bernoulli, 100", lambda: process("bernoulli", 100, RBF, 5))
 
@@ -265,39 +270,111 @@ def models() -> dict[str, pm.Model]:
     return found
 
 
-def marginals(first: int, last: int) -> None:
-    """Compare means, deviations and quantiles of θ with long chains."""
-    print(
-        "model, k, points, mean, 95% noise, sd, quantiles of θ (in sd), ess, cpu nested, cpu sample"
-    )
-    for name, make in list(models().items())[first:last]:
-        try:
-            model = make()
-            start = time.process_time()
-            fit = pac.fit("nested", model=model, random_seed=1, **QUIET)
-            seconds, start = time.process_time() - start, time.process_time()
-            draws = pac.sample(1500, model=model, chains=2, cores=1, random_seed=2, quiet=True,
-                               compute_convergence_checks=False, **QUIET)  # fmt: skip
-            sampling, errors, least = time.process_time() - start, [], np.inf
-            drawn = fit.sample(4000, random_seed=3)["posterior"]
-            for var in fit.mean:
-                x = draws.posterior[var].values
-                std = x.std(axis=(0, 1))
-                ess = az.ess(draws, var_names=[var])[var].min().item()
-                least = min(least, ess)
-                mean = np.abs(fit.mean[var].values - x.mean(axis=(0, 1))) / std
-                row = [mean.max(), np.abs(fit.std[var].values / std - 1).max(), 0.0]
-                if var in fit.theta:
-                    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
-                    both = [np.quantile(v, levels, axis=(0, 1)) for v in (x, drawn[var].values)]
-                    row[2] = (np.abs(both[0] - both[1]) / std).max()
-                errors.append(row)
-            mean, sd, quantile = np.max(errors, axis=0)
-            print(f"{name}, {fit.pareto_k:.2f}, {fit.diagnostics['points']}, {mean:.3f}, "
-                  f"{2 / np.sqrt(least):.3f}, {sd:.3f}, {quantile:.3f}, {least:.0f}, "
-                  f"{seconds:.1f}, {sampling:.1f}", flush=True)  # fmt: skip
-        except Exception as error:  # a row for what fails
-            print(f"{name}, {type(error).__name__}: {error}", flush=True)
+def _least_ess(x: np.ndarray) -> np.ndarray:
+    """Return effective sizes of a variable's entries at draws (chains, draws, …)."""
+    return np.ravel(az.ess(az.from_dict({"posterior": {"x": x}}), method="mean")["x"].values)
+
+
+def _quantile(x: np.ndarray, density: np.ndarray, level: float) -> np.ndarray:
+    """Return the quantile of one density, shape ()."""
+    mass = cumulative_trapezoid(density, x, initial=0.0)
+    return np.interp(level * mass[-1], mass, x)
+
+
+class Exact:
+    """Draws of :func:`pymc_augconj.sample`, kept in a folder, round after round.
+
+    A round is of two chains of their own, of ``DRAWS`` draws each.
+    """
+
+    DRAWS = 5000
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.stem = folder / "".join(c if c.isalnum() else "-" for c in name)
+        rounds = [np.load(f"{self.stem}.{i}.npz") for i in range(len(self.paths))]
+        names = [n for n in rounds[0].files if n != "seconds"] if rounds else []
+        self.draws = {n: np.concatenate([r[n] for r in rounds]) for n in names}
+        self.seconds = float(sum(r["seconds"] for r in rounds))
+
+    @property
+    def paths(self) -> list[Path]:
+        return list(self.stem.parent.glob(f"{self.stem.name}.*.npz"))
+
+    def ess(self, theta: list[str]) -> float:
+        """Return the least effective size of some variables."""
+        return min((_least_ess(self.draws[n]).min() for n in theta), default=0.0)
+
+    def add(self, model: pm.Model, names: list[str]) -> None:
+        """Run two more chains."""
+        start, number = time.process_time(), len(self.paths)
+        tree = pac.sample(self.DRAWS, model=model, chains=2, cores=1, random_seed=100 + number,
+                          quiet=True, compute_convergence_checks=False, **QUIET)  # fmt: skip
+        draws = {n: tree.posterior[n].values.astype(np.float32) for n in names}
+        np.savez(f"{self.stem}.{number}.npz", seconds=time.process_time() - start, **draws)
+
+
+def draws(folder: str, first: str, last: str, enough: str, limit: str) -> None:
+    """Run rounds of chains of each model until θ has ``enough`` effective draws.
+
+    No round begins after ``limit`` CPU seconds.
+    """
+    for name, make in list(models().items())[int(first) : int(last)]:
+        model = make()
+        hyper = [v.name for v in model.free_RVs if v.name in THETA]
+        names = [v.name for v in model.free_RVs if not v.name.endswith("_rotated_")]
+        names += [v.name for v in model.deterministics]
+        while True:
+            exact = Exact(Path(folder), name)
+            ess = exact.ess(hyper) if exact.draws else 0.0
+            print(f"{name}: {ess:.0f}, {exact.seconds:.0f} s", flush=True)
+            if ess >= float(enough) or exact.seconds > float(limit):
+                break
+            exact.add(model, names)
+
+
+def marginals(folder: str, first: str, last: str) -> None:
+    """Compare means, deviations and quantiles with the draws of :func:`draws`.
+
+    Beside each largest difference is the largest one that is left after three Monte Carlo standard
+    errors of the draws.
+    """
+    print("model, k, points, mean (beyond noise), sd (…), quantiles of θ (…), ess of θ, of latents,"
+          " cpu nested, cpu draws")  # fmt: skip
+    for name, make in list(models().items())[int(first) : int(last)]:
+        exact = Exact(Path(folder), name)
+        if not exact.draws:
+            continue
+        start = time.process_time()
+        fit = pac.fit("nested", model=make(), random_seed=1, **QUIET)
+        seconds, rows, sizes = time.process_time() - start, [], {True: [], False: []}
+        for var in fit.mean:
+            x, is_theta = exact.draws[var].astype(float), var in fit.theta
+            std, ess = np.ravel(x.std(axis=(0, 1))), _least_ess(x)
+            sizes[is_theta].append(ess.min())
+            mean = np.abs(np.ravel(fit.mean[var].values - x.mean(axis=(0, 1)))) / std
+            sd = np.abs(np.ravel(fit.std[var].values) / std - 1)
+            # The deviation's error: of squares, by their own effective size and kurtosis.
+            squares = (x - x.mean(axis=(0, 1))) ** 2
+            relative = np.ravel(squares.std(axis=(0, 1)) / squares.mean(axis=(0, 1)))
+            sd_noise = 0.5 * relative / np.sqrt(_least_ess(squares))
+            rows.append([mean.max(), (mean - 3 / np.sqrt(ess)).max(), sd.max(),
+                         (sd - 3 * sd_noise).max(), 0.0, 0.0])  # fmt: skip
+            for level in (0.05, 0.25, 0.5, 0.75, 0.95) if is_theta else ():
+                both = [np.quantile(x, level, axis=(0, 1)), _quantile(*fit.marginal(var), level)]
+                away = np.abs(np.ravel(both[0] - both[1])) / std
+                # Of indicators, over the density at the quantile.
+                step = 0.02
+                ends = [np.ravel(np.quantile(x, level + e, axis=(0, 1))) for e in (-step, step)]
+                slope = (ends[1] - ends[0]) / (2 * step) / std
+                own = _least_ess((x <= both[0]).astype(float))
+                noise = slope * np.sqrt(level * (1 - level) / own)
+                rows[-1][4] = max(rows[-1][4], away.max())
+                rows[-1][5] = max(rows[-1][5], (away - 3 * noise).max())
+        m = np.max(rows, axis=0)
+        cells = [f"{a:.3f} ({max(b, 0.0):.3f})" for a, b in m.reshape(3, 2)]
+        print(f"{name}, {fit.pareto_k:.2f}, {fit.diagnostics['points']}, {', '.join(cells)}, "
+              f"{min(sizes[True]):.0f}, {min(sizes[False]):.0f}, {seconds:.1f}, "
+              f"{exact.seconds:.0f}", flush=True)  # fmt: skip
 
 
 def update(first: int, last: int) -> None:
@@ -329,5 +406,5 @@ def update(first: int, last: int) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     which, *ends = sys.argv[1:]
-    bounds = [int(end) for end in ends] or [0, 100]
-    globals()[which](*bounds)
+    whole = which in ("marginals", "draws")
+    globals()[which](*(ends if whole else [int(end) for end in ends] or [0, 100]))

@@ -216,8 +216,6 @@ def fit(
         optimised = time.perf_counter()
         result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
-        if isinstance(result, NestedApproximation):
-            result._sampler = sample
         if model is written:
             result.keep_recognition(recognition)
     result.timings.update(
@@ -228,6 +226,9 @@ def fit(
     for sentence in _warnings(outcome):
         warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
     return result
+
+
+NestedApproximation.sampler = staticmethod(sample)
 
 
 def _checked(

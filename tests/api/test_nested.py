@@ -201,6 +201,46 @@ def test_pickled_fits_and_exact_draws(logistic):
     assert abs(float(exact["tau"].mean()) - logistic.exact.tau) < 4 * error
 
 
+def test_saved_fits(logistic, tmp_path):
+    logistic.fit.save(tmp_path / "fit")
+    found = pac.NestedApproximation.load(tmp_path / "fit", logistic.model)
+    assert repr(found) == repr(logistic.fit)
+    assert found.log_evidence == logistic.fit.log_evidence
+    for name in ("tau", "mu", "a"):
+        np.testing.assert_allclose(found.std[name], logistic.fit.std[name], rtol=1e-10)
+    drawn, again = (f.sample(9, random_seed=1)["posterior"] for f in (found, logistic.fit))
+    for name in again:
+        np.testing.assert_allclose(drawn[name], again[name], rtol=1e-8)
+    np.testing.assert_allclose(found.loo().elpd_i, logistic.fit.loo().elpd_i, rtol=1e-8)
+    with pytest.raises(pac.AugmentationError, match=r"use pac.NestedApproximation.load\(path, mod"):
+        pac.Approximation.load(tmp_path / "fit")
+    ones = logistic_groups()[1]
+    ones = np.where(np.arange(ones.size) == 0, 6 - ones, ones)
+    with pm.Model() as other:
+        a = pm.Normal("a", 0, pm.Exponential("tau", 1), shape=ones.size)
+        pm.Binomial("y", 6, logit_p=pm.Normal("mu", 0, 1.5) + a, observed=ones)
+    with pytest.raises(pac.AugmentationError, match="expected the model and data of the saved"):
+        pac.NestedApproximation.load(tmp_path / "fit", other)
+    point = pac.fit("ep", model=logistic.model, **QUIET)
+    point.save(tmp_path / "point")
+    with pytest.raises(pac.AugmentationError, match="one by 'ep'"):
+        pac.NestedApproximation.load(tmp_path / "point", logistic.model)
+
+
+def test_arviz_compares_leave_one_out(logistic):
+    y = logistic.fit.observed["y"]
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, pm.HalfNormal("s", 2))
+        pm.Bernoulli("y", logit_p=mu * np.ones(y.size), observed=y)
+    one = pac.fit("nested", model=model, random_seed=1, **QUIET)
+    loos = {"groups": logistic.fit.loo(), "one": one.loo()}
+    table = az.compare(loos)
+    difference = loos["groups"].elpd_i.values - loos["one"].elpd_i.values
+    found = abs(float(table["elpd_diff"].iloc[1]))
+    np.testing.assert_allclose(found, abs(difference.sum()), atol=0.1)
+    assert set(table.index) == {"groups", "one"}
+
+
 def test_draws_are_updated_by_new_data():
     """The posterior of more data by quadrature over the deviation, given which all is normal."""
     rng = np.random.default_rng(6)
@@ -273,26 +313,39 @@ def test_the_evidence_of_normal_data():
     assert found.value == pytest.approx(exact, abs=1e-6)
 
 
-def test_many_hyperparameters():
-    """Six groups of normal data, each with a noise level of its own, known by quadrature."""
+@pytest.mark.parametrize("count", [6, 14])
+def test_many_hyperparameters(count, monkeypatch):
+    """Groups of normal data, each with a noise level of its own, known by quadrature."""
+    # In place of 2048: errors are compared with those of so many weighted points.
+    monkeypatch.setattr("pymc_augconj.engines.nested.density._LOG_POINTS", 7)
     rng = np.random.default_rng(3)
-    data = [rng.normal(1.0, 0.5 + 0.1 * i, 15) for i in range(6)]
+    data = [rng.normal(1.0, 0.5 + 0.1 * (i % 6), 15) for i in range(count)]
     s = np.geomspace(0.1, 5.0, 2000)
     means = []
     with pm.Model():
-        b = pm.Normal("b", 0, 3, shape=6)
+        b = pm.Normal("b", 0, 3, shape=count)
         for i, y in enumerate(data):
             pm.Normal(f"y{i}", b[i], pm.HalfNormal(f"s{i}", 2), observed=y)
             total, square = 9.0 * 15 + s**2, np.sum((y - y.mean()) ** 2)
             log_density = -0.5 * (14 * np.log(s**2) + square / s**2 + np.log(total))
             log_density -= 0.5 * 15 * y.mean() ** 2 / total + s**2 / 8.0
-            density = np.exp(log_density - log_density.max())
-            means.append([np.trapezoid(density * s**k, s) for k in range(3)])
-        fit = pac.fit("nested", **QUIET)
+            log_density += np.log(np.sqrt(2 / np.pi) / 2) - 7.5 * np.log(2 * np.pi)
+            means.append([np.trapezoid(np.exp(log_density) * s**k, s) for k in range(3)])
+        fit = pac.fit("nested", random_seed=1, **QUIET)
+    mean_error, std_error, mass_error = 0.05, 0.05, 0.05
+    if count == 14:
+        ess = 1.0 / np.sum(fit.nested.weights**2)
+        assert len(fit.nested.x) == 128
+        assert ess > 40
+        mean_error, std_error, mass_error = 5.0 / np.sqrt([ess, ess, ess])
     for i, (total, first, second) in enumerate(means):
         mean, std = first / total, np.sqrt(second / total - (first / total) ** 2)
-        assert abs(fit.mean[f"s{i}"] - mean) < 0.05 * std
-        assert float(fit.std[f"s{i}"]) == pytest.approx(std, rel=0.05)
+        assert abs(fit.mean[f"s{i}"] - mean) < mean_error * std
+        assert float(fit.std[f"s{i}"]) == pytest.approx(std, rel=std_error)
+    exact = sum(np.log(total) for total, *_ in means)
+    assert fit.log_evidence == pytest.approx(exact, abs=mass_error)
+    found = pac.log_evidence(fit, draws=100, random_seed=1)
+    assert abs(found.value - exact) < 5 * found.standard_error < 0.8
 
 
 def test_predictions_are_mixtures():
@@ -317,9 +370,9 @@ def test_predictions_are_mixtures():
 
 def test_refusals():
     with pm.Model() as model:
-        s = [pm.HalfNormal(f"s{i}", 1) for i in range(13)]
-        pm.Normal("y", pm.Normal("b"), pm.math.stack(s), observed=np.ones(13))
-    with pytest.raises(pac.AugmentationError, match="at most 12 components"):
+        s = [pm.HalfNormal(f"s{i}", 1) for i in range(41)]
+        pm.Normal("y", pm.Normal("b"), pm.math.stack(s), observed=np.ones(41))
+    with pytest.raises(pac.AugmentationError, match="at most 40 components"):
         pac.fit("nested", model=model, **QUIET)
     with pytest.raises(pac.AugmentationError, match="hyper: expected 'map'"):
         pac.fit("nested", model=model, hyper="ml", **QUIET)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_augconj.engines.nested.density import ThetaDensity
+from pymc_augconj.engines.nested.density import ThetaDensity, density_of, proposals
 from pymc_augconj.engines.nested.design import LARGEST_LATTICE, Scaling, lattice, scattered
 
 
@@ -66,3 +66,38 @@ def test_proposals_have_their_density(is_lattice):
     error = ratio.std() / np.sqrt(len(ratio))
     assert abs(ratio.mean() - 1.0) < 5 * error < 0.1
     assert density.log_mass == pytest.approx(0.5 * p * np.log(2.0 * np.pi), abs=0.01)
+
+
+def test_many_hyperparameters_have_weighted_points():
+    """Moments of the logarithms of gamma variables, with errors of the weights' effective size."""
+    p, shape = 16, 3.0
+    std = 1.0 / np.sqrt(shape)
+    below, above = 1.15 * std * np.ones(p), 0.87 * std * np.ones(p)
+    scaling = Scaling.of_widths(np.full(p, np.log(shape)), np.eye(p), below, above)
+    z = proposals(p)
+    theta = scaling.theta(z)
+    log_density = np.sum(shape * theta - np.exp(theta), axis=1)
+    density = density_of(scaling, z, log_density)
+    ess = 1.0 / np.sum(density.weights**2)
+    assert ess > 500
+    mean, sd = 0.9227843350984671, np.sqrt(0.3949340668482264)
+    error = sd / np.sqrt(ess)
+    np.testing.assert_allclose(density.weights @ theta, mean, atol=5 * error)
+    # The control: the points without their weights, averaged over entries.
+    assert abs((density.weights @ theta).mean() - mean) < 5 * error / np.sqrt(p)
+    assert abs(theta.mean() - mean) > 5 * error / np.sqrt(p)
+    spread = density.weights @ (theta - mean) ** 2
+    np.testing.assert_allclose(spread, sd**2, rtol=5 * np.sqrt(2.7 / ess))
+    assert density.log_mass == pytest.approx(p * np.log(2.0), abs=5 * np.sqrt(1 / ess))
+    drawn = density.draw(np.random.default_rng(1), 500)
+    weights = density.site_weights(drawn)
+    np.testing.assert_array_equal(weights @ z, drawn)
+    np.testing.assert_allclose(scaling.theta(drawn).mean(axis=0), mean, atol=8 * error)
+    # Points without an approximation are left out, and the mass is that of the others.
+    half = density_of(scaling, z[::2], log_density[::2])
+    share = np.exp(half.log_mass - density.log_mass)
+    assert share == pytest.approx(density.weights[::2].sum())
+    chosen, log_q = half.certified(np.random.default_rng(1), 10_000)
+    assert len(np.unique(chosen, axis=0)) == len(z[::2])
+    rest = np.exp(half.log_density(chosen) - log_q).mean()
+    assert np.log(rest) == pytest.approx(half.log_mass)

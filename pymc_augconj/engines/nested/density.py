@@ -4,24 +4,30 @@ The log density relative to N(0, I) in the coordinates z of :mod:`.design` is in
 radial basis functions, and so are sites. It is drawn from by importance resampling of a mixture of
 Student-t densities: one about each point of a lattice, or one about the mode of scattered points.
 Its integral and moments are taken over a Sobol sequence of that mixture.
+
+Where there are too many hyperparameters to interpolate, the points are that sequence themselves,
+and have importance weights. The proposals are, in θ, a copula with skew marginals.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
+from scipy.spatial import KDTree
 from scipy.special import gammaln, logsumexp, ndtri
 from scipy.stats import chi2, qmc
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
-from .design import SPACING, Scaling
+from .design import LARGEST_INTERPOLATED, LARGEST_LATTICE, SPACING, Scaling
 
 # Degrees of freedom of the proposals; scales about a point of a lattice, in spacings, and about the
 # mode; the weight of the latter beside a lattice.
 _FREEDOM, _KERNEL, _WIDE, _SHARE = 8.0, 0.7, 1.1, 0.1
 # log2 of the length of the Sobol sequence; candidates for each draw.
 _LOG_SOBOL, _CANDIDATES, _FEWEST = 13, 8, 4096
+# log2 of the number of weighted points.
+_LOG_POINTS = 11
 
 
 class ThetaDensity:
@@ -66,8 +72,7 @@ class ThetaDensity:
             z, np.eye(len(z)), kernel="cubic", degree=1 if is_lattice else 2
         )
         self._reach = SPACING[p] if is_lattice else float(np.sqrt(np.sum(z**2, axis=1).max()))
-        uniform = qmc.Sobol(p + 2, seed=0).random_base2(_LOG_SOBOL)
-        self.sample = self._place(np.clip(uniform, 1e-12, 1.0 - 1e-12))
+        self.sample = self._place(_sobol(p, _LOG_SOBOL))
         log_weights = self.log_density(self.sample) - self.log_proposal(self.sample)
         total = float(logsumexp(log_weights))
         self.log_mass = total - np.log(len(log_weights))
@@ -111,9 +116,7 @@ class ThetaDensity:
     def _place(self, uniform: Array) -> Array:
         """Return proposals for uniform numbers of shape (S, p + 2)."""
         which = np.searchsorted(np.cumsum(self._shares)[:-1], uniform[:, 0], side="right")
-        stretch = np.sqrt(_FREEDOM / chi2.ppf(uniform[:, 1], _FREEDOM))
-        step = ndtri(uniform[:, 2:]) * stretch[:, None]
-        return np.asarray(self._centres[which] + self._scales[which, None] * step)
+        return np.asarray(self._centres[which] + self._scales[which, None] * _student(uniform))
 
     def propose(self, rng: np.random.Generator, draws: int) -> Array:
         """Return independent proposals, shape (draws, p)."""
@@ -128,3 +131,72 @@ class ThetaDensity:
         edges = (rng.random() + np.arange(draws)) / draws
         chosen = np.searchsorted(np.cumsum(weights), edges * weights.sum())
         return z[rng.permutation(np.minimum(chosen, len(z) - 1))]
+
+    def certified(self, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
+        """Return draws, and the log density with which the posterior is compared there."""
+        z = self.draw(rng, draws)
+        return z, self.log_density(z)
+
+
+class WeightedPoints(ThetaDensity):
+    """Points of :func:`proposals` with importance weights, in place of a continuous density.
+
+    Those at which there is no approximation are left out: the proposals are given that there is.
+    """
+
+    def __init__(self, scaling: Scaling, z: Array, log_density: Array) -> None:
+        self.scaling, self.z, self.sample = scaling, z, z
+        self._centres, self._scales = np.zeros((1, z.shape[1])), np.array([_WIDE])
+        self._shares = np.ones(1)
+        self._log_density = log_density + scaling.log_jacobian(z)
+        log_weights = self._log_density - self.log_proposal(z)
+        total = float(logsumexp(log_weights))
+        self.log_mass = total - np.log(len(z))
+        self.weights = self.sample_weights = np.exp(log_weights - total)
+
+    def _nearest(self, z: Array) -> Index:
+        return np.asarray(KDTree(self.z).query(z)[1])
+
+    def site_weights(self, z: Array) -> Array:
+        """Return one for the nearest point, (S, n)."""
+        return np.asarray(self._nearest(z)[:, None] == np.arange(len(self.z)), dtype=float)
+
+    def log_density(self, z: Array) -> Array:
+        """Return log p(θ) Z(θ) |∂θ/∂z| at points."""
+        return self._log_density[self._nearest(z)]
+
+    def log_proposal(self, z: Array) -> Array:
+        """Return the log density of the points."""
+        return super().log_proposal(z) + _LOG_POINTS * np.log(2.0) - np.log(len(self.z))
+
+    def propose(self, rng: np.random.Generator, draws: int) -> Array:
+        """Return different points, ``draws`` of them or all."""
+        return self.z[rng.permutation(len(self.z))[:draws]]
+
+    def certified(self, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
+        """Return points as they were proposed, and the log density of that."""
+        z = self.propose(rng, draws)
+        return z, self.log_proposal(z)
+
+
+def density_of(scaling: Scaling, z: Array, log_density: Array) -> ThetaDensity:
+    """Return the density between points that were made for so many hyperparameters."""
+    p = z.shape[1]
+    if p > LARGEST_INTERPOLATED:
+        return WeightedPoints(scaling, z, log_density)
+    return ThetaDensity(scaling, z, log_density, is_lattice=p <= LARGEST_LATTICE)
+
+
+def proposals(p: int) -> Array:
+    """Return the points to be weighted, about N(0, I) with heavier tails."""
+    return _WIDE * _student(_sobol(p, _LOG_POINTS))
+
+
+def _sobol(p: int, log_length: int) -> Array:
+    uniform = qmc.Sobol(p + 2, seed=0).random_base2(log_length)
+    return np.asarray(np.clip(uniform, 1e-12, 1.0 - 1e-12))
+
+
+def _student(uniform: Array) -> Array:
+    stretch = np.sqrt(_FREEDOM / chi2.ppf(uniform[:, 1], _FREEDOM))
+    return np.asarray(ndtri(uniform[:, 2:]) * stretch[:, None])

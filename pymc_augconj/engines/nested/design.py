@@ -8,8 +8,9 @@ which has the slopes a ± b on the two sides of the mode and so accounts for ske
 
 Up to three hyperparameters have a lattice, on which the trapezoidal rule converges faster than any
 power of the spacing d (for a normal density its error is 2 exp(−2π²/d²)), extended wherever the
-density is still large. More have the centre, four points on every axis, and a Sobol sequence of
-N(0, s²I): about the posterior by skewed normal marginals along the axes of the Hessian.
+density is still large. Up to twelve have the centre, four points on every axis, and a Sobol
+sequence of N(0, s²I): about the posterior by skewed normal marginals along the axes of the Hessian.
+More have importance weights, see :mod:`.density`.
 
 References
 ----------
@@ -30,7 +31,7 @@ from scipy.stats import qmc
 from pymc_augconj.typing import Array
 
 #: Numbers of hyperparameters.
-LARGEST_LATTICE, LARGEST_DESIGN = 3, 12
+LARGEST_LATTICE, LARGEST_INTERPOLATED, LARGEST_DESIGN = 3, 12, 40
 #: Of the lattice, by the number of hyperparameters; and how far its log density goes down. For the
 #: logarithms of gamma variables of shape 3, which are skew, sums over the lattice have means within
 #: 0.002, 0.016 and 0.03 standard deviations, and the density between the points within 0.005.

@@ -24,8 +24,15 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-from .density import ThetaDensity
-from .design import LARGEST_DESIGN, LARGEST_LATTICE, Scaling, lattice, scattered
+from .density import density_of, proposals
+from .design import (
+    LARGEST_DESIGN,
+    LARGEST_INTERPOLATED,
+    LARGEST_LATTICE,
+    Scaling,
+    lattice,
+    scattered,
+)
 from .importance import NestedPosterior
 from .surface import Surface
 
@@ -52,8 +59,8 @@ class NestedApproximations:
         sizes = {h.name: h.size for h in problem.members}
         if sum(sizes.values()) > LARGEST_DESIGN:
             raise AugmentationError(
-                f"hyperparameters: expected at most {LARGEST_DESIGN} components, over which a "
-                f"design integrates, found {sum(sizes.values())} ({sizes}); use pac.sample, "
+                f"hyperparameters: expected at most {LARGEST_DESIGN} components, over which "
+                f"points integrate, found {sum(sizes.values())} ({sizes}); use pac.sample, "
                 "method='ep' with point estimates, or give some of them fixed values"
             )
         # On the unconstrained scale, in which they are integrated over.
@@ -115,8 +122,7 @@ def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, flo
         values = np.array([node.log_density for node in nodes])
         usable = np.isfinite(values)
         nodes = [node for node, keep in zip(nodes, usable, strict=True) if keep]
-        is_lattice = p <= LARGEST_LATTICE
-        density = ThetaDensity(scaling, z[usable], values[usable], is_lattice=is_lattice)
+        density = density_of(scaling, z[usable], values[usable])
         weights = np.where(np.abs(density.weights) < _SMALLEST_WEIGHT, 0.0, density.weights)
         log_mass = density.log_mass
     family: Any = search.family
@@ -132,5 +138,5 @@ def _design(surface: Surface, scaling: Scaling) -> Array:
     """Return the points z at which θ is tried."""
     p = surface.mode.size
     if p > LARGEST_LATTICE:
-        return scattered(p)
+        return scattered(p) if p <= LARGEST_INTERPOLATED else proposals(p)
     return lattice(lambda z: surface.log_density(scaling.theta(z)), p)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pymc_augconj.typing import Array
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .leave_one_out import pareto_k
-from .storage import load_state, save_state
+from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit, contents
 
 
@@ -301,16 +301,6 @@ class Approximation(Fit):
         for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.loads(state[name])
         self.__dict__.update(state)
-
-    def save(self, path: str | Path) -> None:
-        """Write the approximation to a NumPy archive; nothing in it is executable.
-
-        Parameters
-        ----------
-        path : str or Path
-            The suffix ``.npz`` is added if it is missing.
-        """
-        save_state({f.name: getattr(self, f.name) for f in fields(self)}, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:

@@ -63,14 +63,15 @@ def leave_one_out(
         fitted.append(inside)
     density = nested.density
     assert density is not None  # without hyperparameters there is no mixture
-    used = density.sample_weights > 0.0
-    log_weights = np.log(density.sample_weights[used])
-    weights = density.site_weights(density.sample[used])[:, kept]
-    weights /= weights.sum(axis=1, keepdims=True)
+    weights = density.site_weights(density.sample)[:, kept]
+    total = weights.sum(axis=1)
+    used = (density.sample_weights > 0.0) & (total != 0.0)
+    log_weights = np.log(density.sample_weights[used] / density.sample_weights[used].sum())
+    weights = weights[used] / total[used, None]
     elpd, lpd, k_hat = np.empty((3, len(left_out[0])))
     # Draws of θ given all observations, whose ratios k̂ is of.
     edges = (np.arange(_DRAWS) + 0.5) / _DRAWS
-    draws = np.searchsorted(np.cumsum(density.sample_weights[used]), edges).clip(max=used.sum() - 1)
+    draws = np.searchsorted(np.cumsum(np.exp(log_weights)), edges).clip(max=used.sum() - 1)
     for start in range(0, elpd.size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         outside = _interpolated(weights, np.array(left_out)[:, part])

@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -23,6 +24,7 @@ from pymc_augconj.typing import Array
 from .fitted_model import AffineMean, FittedLatents
 from .leave_one_out import leave_one_out, pareto_k
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
+from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit
 
 # Draws of θ behind k̂, and pairs of draws of the latents at each.
@@ -61,8 +63,8 @@ class NestedApproximation(Fit):
 
     _posterior: NestedPosterior
     _means: LatentMeans
-    # ``pac.sample``, which this folder does not import.
-    _sampler: Any = None
+    #: ``pac.sample``, which this folder does not import.
+    sampler: ClassVar[Any]
 
     @property
     def nested(self) -> NestedPosterior:
@@ -80,6 +82,19 @@ class NestedApproximation(Fit):
     def names(self) -> tuple[str, ...]:
         """The names of the Gaussian latents."""
         return tuple(block.name for block in self._posterior.model.blocks)
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any) -> NestedApproximation:
+        """Read an approximation written by :meth:`save`, of a ``model`` with the same data.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        AugmentationError
+            If it is no saved nested approximation, was changed since, or is of another model.
+        """
+        return cls(**load_state(path, model))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
@@ -360,7 +375,7 @@ class NestedApproximation(Fit):
         starts = tree["posterior"].to_dataset()
         free = [rv.name for rv in self.model.free_RVs if rv.name in starts]
         options = {"tune": _TUNE, "random_seed": self.random_seed, **kwargs}
-        found: xr.DataTree = self._sampler(
+        found: xr.DataTree = type(self).sampler(
             draws,
             model=self.model,
             chains=chains,
@@ -385,9 +400,9 @@ class NestedApproximation(Fit):
         density, (draws, pairs) = self.nested.density, _CERTIFICATE
         assert density is not None
         rng = np.random.default_rng(0)
-        z = density.draw(rng, draws)
+        z, log_density = density.certified(rng, draws)
         log_joint = self.nested.log_joint(rng, z, pairs, common=True)
-        return pareto_k(log_joint - density.log_density(z))
+        return pareto_k(log_joint - log_density)
 
     def log_ratios(self, draws: int, pairs: int, rng: np.random.Generator) -> Array:
         """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.

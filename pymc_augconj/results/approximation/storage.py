@@ -11,7 +11,7 @@ import json
 import warnings
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,21 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.nested.density import density_of
+from pymc_augconj.engines.nested.design import Scaling
+from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.point import FixedValue
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import FixedValue, Point
+from pymc_augconj.recognition.prediction.latent_draws import LatentMeans
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, Fingerprint, FittedLatents
 from .layout import Labels
@@ -44,17 +52,19 @@ _SCALARS = (
     "diagnostics",
     "random_seed",
 )
+_OF_POINTS = ("x", "log_density", "weights", "h", "lam")
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind", "is_flat")
 
 
 def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     """Write the fields of an approximation to ``path``, with the suffix ``.npz``."""
+    if "_latents" not in state:
+        _save_nested(state, path)
+        return
     latents: FittedLatents = state["_latents"]
     prior, groups = latents.prior, latents.groups
     arrays: dict[str, np.ndarray] = {"h": state["h"], "lam": state["lam"], "offset": prior.offset}
-    meta: dict[str, Any] = {"format": FORMAT} | {name: state[name] for name in _SCALARS}
-    meta |= {"space": latents.space, "variables": state["_variables"], "data": state["_data"]}
-    meta["blocks"] = []
+    meta: dict[str, Any] = {"space": latents.space, "blocks": []}
     for i, (block, full, merged, mean) in enumerate(
         zip(prior.blocks, prior.full_maps, prior.maps, latents.means, strict=True)
     ):
@@ -70,8 +80,42 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     arrays["first"] = groups.first
     if groups.inverse is not None:
         arrays["inverse"] = groups.inverse
-    meta["coupled"] = len(groups.coupling.rows)
-    arrays |= {f"coupled.{i}": rows for i, rows in enumerate(groups.coupling.rows)}
+    meta["fingerprint"] = asdict(state["_fingerprint"])
+    _write(state, groups.coupling, meta, arrays, path)
+
+
+def _save_nested(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write the fields of a nested approximation: sites and points, and what checks its model."""
+    nested: NestedPosterior = state["_posterior"]
+    density = nested.density
+    assert density is not None  # without hyperparameters there is no mixture
+    arrays = {name: getattr(nested, name) for name in _OF_POINTS} | {"z": density.z}
+    arrays |= {f"scaling.{f.name}": getattr(density.scaling, f.name) for f in fields(Scaling)}
+    arrays["facts"] = _facts(nested.model, nested.point(nested.x[0]), state["observed"])
+    meta = {"solver": nested.solver, "start": list(nested.start)}
+    arrays |= {f"start.{i}": value for i, value in enumerate(nested.start.values())}
+    _write(state, nested.priors.groups.coupling, meta, arrays, path)
+
+
+def _facts(lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]) -> Array:
+    """Return numbers by which a model is recognised: densities at θ, and sums of its inputs."""
+    found = Fingerprint.of(lgm, point, observed)
+    parts: list[Any] = [lgm.log_prior(point), *found.densities.values(), *found.inputs.values()]
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+def _write(
+    state: Mapping[str, Any],
+    coupling: Coupling,
+    meta: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    path: str | Path,
+) -> None:
+    """Write an archive of what all approximations have, and of what one of a kind has besides."""
+    meta |= {"format": FORMAT} | {name: state[name] for name in _SCALARS}
+    meta |= {"variables": state["_variables"], "data": state["_data"]}
+    meta["coupled"] = len(coupling.rows)
+    arrays |= {f"coupled.{i}": rows for i, rows in enumerate(coupling.rows)}
     coords = {name: _storable(name, labels) for name, labels in state["_labels"].coords.items()}
     for kind, values in (
         ("theta", state["theta"]),
@@ -83,7 +127,6 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
         meta[kind] = list(values)
         arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
     meta["dims"] = state["_labels"].dims
-    meta["fingerprint"] = asdict(state["_fingerprint"])
     meta["history"] = state["history"].to_dict(orient="list")
     arrays["meta"] = np.array(json.dumps(meta, default=_plain))
     arrays["digest"] = np.array(_digest(arrays))
@@ -93,8 +136,11 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
-def load_state(path: str | Path) -> dict[str, Any]:
-    """Return the fields written by :func:`save_state`."""
+def load_state(path: str | Path, model: Any = None) -> dict[str, Any]:
+    """Return the fields of an approximation in a file.
+
+    Those of a nested one need the ``model`` that it was fitted to.
+    """
     path = Path(path)
     if not path.exists() and path.suffix != _SUFFIX:
         path = path.with_name(path.name + _SUFFIX)
@@ -107,26 +153,89 @@ def load_state(path: str | Path) -> dict[str, Any]:
             arrays = dict(archive)
         if "meta" not in arrays:
             raise AugmentationError("found no metadata")
-        return _read(arrays)
+        meta = json.loads(str(arrays["meta"]))
+        if meta["format"] != FORMAT:
+            raise AugmentationError(
+                f"expected format {FORMAT}, found {meta['format']}; use the version of "
+                "pymc-augconj that wrote the file"
+            )
+        if str(arrays.pop("digest", "")) != _digest(arrays):
+            raise AugmentationError(
+                "found other contents than were saved (their checksum differs); save the fit again"
+            )
+        coupled = [arrays[f"coupled.{i}"] for i in range(meta["coupled"])]
+        coupling = Coupling(arrays["h"].shape[-1], coupled)
+        state = _shared(meta, arrays)
+        if model is None and "blocks" in meta:
+            return state | _latents(meta, arrays, coupling)
     except Exception as error:
         # A damaged file can fail in any way.
         raise AugmentationError(
             f"expected {path} to be a saved approximation, complete and unchanged: "
             f"{error if isinstance(error, AugmentationError) else repr(error)}"
         ) from error
+    if model is None or "blocks" in meta:
+        found, other = ("nested", "Nested") if model is None else (meta["method"], "")
+        model = ", model" if model is None else ""
+        raise AugmentationError(
+            f"{path}: expected another kind of approximation, found one by {found!r}; use "
+            f"pac.{other}Approximation.load(path{model})"
+        )
+    return state | _nested(meta, arrays, coupling, state["observed"], model)
 
 
-def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    meta = json.loads(str(arrays["meta"]))
-    if meta["format"] != FORMAT:
-        raise AugmentationError(
-            f"expected format {FORMAT}, found {meta['format']}; use the version of pymc-augconj "
-            "that wrote the file"
+def _shared(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the fields that all approximations have."""
+    state = {name: meta[name] for name in _SCALARS}
+    kinds = ("theta", "point", "observed", "inducing")
+    return state | {kind: _named(kind, meta, arrays) for kind in kinds} | {
+        "history": pd.DataFrame(meta["history"]),
+        "_labels": Labels(meta["dims"], _named("coords", meta, arrays)),
+        "_variables": tuple(meta["variables"]),
+        "_data": meta["data"],
+    }  # fmt: skip
+
+
+def _named(kind: str, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
+
+
+def _nested(
+    meta: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    coupling: Coupling,
+    observed: Mapping[str, Array],
+    model: Any,
+) -> dict[str, Any]:
+    """Return the fields of a nested approximation; AugmentationError if ``model`` is another."""
+    read = read_model(in_linear_time(model))
+    lgm, start = read.model, _named("start", meta, arrays)
+    shapes = {name: np.shape(value) for name, value in read.start.items()}
+    points = {name: arrays[name] for name in _OF_POINTS}
+    same = shapes == {name: value.shape for name, value in start.items()}
+    same = same and lgm.n_rows == points["h"].shape[-1]
+    if same:
+        priors = LatentPriors(lgm, (read.start, *read.probes), coupling)
+        scaling = Scaling(*(arrays[f"scaling.{f.name}"] for f in fields(Scaling)))
+        density = density_of(scaling, arrays["z"], points["log_density"])
+        members = lgm.hyperparameters
+        nested = NestedPosterior(
+            lgm, priors, meta["solver"], members, start, **points, density=density
         )
-    if str(arrays.pop("digest", "")) != _digest(arrays):
+        now = _facts(lgm, nested.point(nested.x[0]), observed)
+        same = now.shape == arrays["facts"].shape and np.allclose(now, arrays["facts"], rtol=1e-6)
+    if not same:
         raise AugmentationError(
-            "found other contents than were saved (their checksum differs); save the fit again"
+            "model: expected the model and data of the saved fit, found another one; build it as "
+            "it was, with the same data and names"
         )
+    return {"_posterior": nested, "_means": LatentMeans(model, lgm, start), "model": model}
+
+
+def _latents(
+    meta: dict[str, Any], arrays: dict[str, np.ndarray], coupling: Coupling
+) -> dict[str, Any]:
+    """Return the fields of one Gaussian approximation."""
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
@@ -144,26 +253,12 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         tuple(_read_map(f"full.{i}", arrays) for i in indices),
         tuple(_read_map(f"merged.{i}", arrays) for i in indices),
     )
-
-    def named(kind: str) -> dict[str, np.ndarray]:
-        return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
-
-    groups = RowGroups(
-        arrays["first"],
-        arrays.get("inverse"),
-        Coupling(arrays["h"].size, [arrays[f"coupled.{i}"] for i in range(meta["coupled"])]),
-    )
-    state = {name: meta[name] for name in _SCALARS}
-    state |= {kind: named(kind) for kind in ("theta", "point", "observed", "inducing")}
-    return state | {
+    groups = RowGroups(arrays["first"], arrays.get("inverse"), coupling)
+    return {
         "h": arrays["h"],
         "lam": arrays["lam"],
-        "history": pd.DataFrame(meta["history"]),
         "_latents": FittedLatents(prior, groups, meta["space"], tuple(means)),
-        "_labels": Labels(meta["dims"], named("coords")),
         "_fingerprint": Fingerprint(**meta["fingerprint"]),
-        "_variables": tuple(meta["variables"]),
-        "_data": meta["data"],
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pymc_augconj.typing import Array
 
 from .fitted_model import FittedLatents
 from .layout import Labels, inducing_name
+from .storage import save_state
 
 _WIDTH = 100
 _LABEL = 17
@@ -52,6 +54,16 @@ class Fit:
     inducing: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
+
+    def save(self, path: str | Path) -> None:
+        """Write the approximation to a NumPy archive; nothing in it is executable.
+
+        Parameters
+        ----------
+        path : str or Path
+            The suffix ``.npz`` is added if it is missing.
+        """
+        save_state({each.name: getattr(self, each.name) for each in fields(self)}, path)
 
     def keep_recognition(self, recognition: Any) -> None:
         """Do nothing where predictions are those of draws."""
