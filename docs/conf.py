@@ -111,8 +111,8 @@ sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
     "filename_pattern": r"\.py$",
-    # Compiling NUTS is most of the time, on one core.
-    "parallel": 2,
+    # As many scripts at once as pages: -j.
+    "parallel": True,
     "image_scrapers": ("matplotlib", beside_nuts.scrape),
     "abort_on_example_error": False,
     "min_reported_time": 1e9,

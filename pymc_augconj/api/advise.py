@@ -18,8 +18,9 @@ from pymc_augconj.recognition.recognizer import read_model
 from .fit import fit
 from .sample import sample
 
-# Steps of the pilot of the sampler, and of a whole run: four chains of 200 + 1000.
-_PILOT, _WHOLE = 25, 4800
+# Draws of the pilot of the sampler, of two runs long enough for the compiled loop, and of a whole
+# run; its tuning steps, and its chains.
+_PILOT, _SHORT, _LONG, _WHOLE, _TUNE, _CHAINS = 25, 300, 600, 1000, 200, 4
 # Matrices of the largest order that an engine holds.
 _MATRICES = 3
 _ERRORS = {
@@ -40,8 +41,8 @@ def advise(
 ) -> pd.DataFrame:
     """Return what each engine would cost and get wrong on a model.
 
-    Every fit is made, and stopped after its share of the time; of :func:`~pymc_augconj.sample` 50
-    steps are made, from which the time of four chains of 1200 follows.
+    Every fit is made, and stopped after its share of the time. The time of four chains of 1200
+    steps of :func:`~pymc_augconj.sample` follows from 50 steps, or from 1300 where these are fast.
 
     Parameters
     ----------
@@ -99,14 +100,21 @@ def _fitted(method: str, model: Model, seconds: float, seed: int | None) -> dict
     return {"seconds": time.perf_counter() - start, "pareto_k": found.pareto_k}
 
 
-def _sampled(_: str, model: Model, __: float, seed: int | None) -> dict[str, Any]:
+def _sampled(_: str, model: Model, seconds: float, seed: int | None) -> dict[str, Any]:
     """Return the time of a whole run of the sampler."""
     options: dict[str, Any] = {"chains": 1, "quiet": True, "compute_convergence_checks": False}
     options |= {"progressbar": False, "random_seed": seed, "model": model}
-    times = []
-    for draws in (1, _PILOT):
+
+    def timed(draws: int, tune: int) -> float:
         start = time.perf_counter()
-        sample(draws, tune=draws, **options)
-        times.append(time.perf_counter() - start)
-    a_step = max(times[1] - times[0], 0.0) / (2 * (_PILOT - 1))
-    return {"seconds": times[0] + _WHOLE * a_step}
+        sample(draws, tune=tune, **options)
+        return time.perf_counter() - start
+
+    begin = timed(1, 1)
+    a_step = max(timed(_PILOT, _PILOT) - begin, 0.0) / (2 * (_PILOT - 1))
+    if a_step * (_TUNE + _SHORT) > seconds:
+        return {"seconds": begin + _CHAINS * (_TUNE + _WHOLE) * a_step}
+    short = timed(_SHORT, _TUNE)
+    a_draw = max(timed(_LONG, _TUNE) - short, 0.0) / (_LONG - _SHORT)
+    tuned = max(short - begin, 0.0)
+    return {"seconds": begin + _CHAINS * (tuned + (_WHOLE - _SHORT) * a_draw)}

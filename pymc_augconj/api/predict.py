@@ -233,7 +233,8 @@ def _check_series(
     if steps is None:
         raise AugmentationError(
             f"gp: expected a pm.gp.Latent, got the name {gp!r}; pass the process itself, or steps= "
-            "to forecast a time series of that name"
+            "to forecast a time series of that name; an effect is predicted by pm.set_data and "
+            "pm.sample_posterior_predictive"
         )
     others = {"Xnew": Xnew is not None, "full_cov": full_cov, "kind": kind != "f"}
     given = [*about_y.given, *(name for name, is_given in others.items() if is_given)]
@@ -268,7 +269,10 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 def _what(gp: Any) -> str:
     """Return a description of an argument that is no process with a prior, and what to do."""
     if hasattr(gp, "owner"):
-        return f"the variable {gp.name!r}; pass the process, not its values"
+        return (
+            f"the variable {gp.name!r}; pass the process, not its values; an effect is "
+            "predicted by pm.set_data and pm.sample_posterior_predictive"
+        )
     if hasattr(gp, "prior_linearized"):
         return (
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "

@@ -141,7 +141,10 @@ def sample(
     _check_keywords(kwargs, own)
     model = modelcontext(model)
     if resume and zarr_store is None:
-        raise TypeError("pac.sample: expected zarr_store=…, the store to go on from, with resume")
+        raise TypeError(
+            "pac.sample: expected zarr_store=…, the store to go on from, with resume; draws "
+            "without one cannot go on: sample into zarr_store={}, or join a run of another seed"
+        )
     stored = None
     if zarr_store is not None:
         if client is not None:
