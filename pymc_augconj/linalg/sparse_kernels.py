@@ -107,7 +107,7 @@ def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
     return runs, free
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=True)
 def _scaled_entries(
     rows: Index, cols: Index, flat: Array, s: Array, values: Array, border: Array, corner: Array
 ) -> None:
@@ -131,7 +131,7 @@ def _scaled_entries(
         place += size
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=True)
 def _corner_factor(corner: Array, half: Array) -> float:
     """Overwrite the corner with its factor and ``half`` with the solution; return log|corner|."""
     size, log_det = corner.shape[0], 0.0
@@ -264,7 +264,7 @@ def solve(
                 solved[n + i] = total / corner[i, i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=True)
 def multiply(
     starts: Index,
     rows: Index,
