@@ -36,7 +36,18 @@ from .held import (
 )
 from .problem import Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner, inner_with_arrays, outer
+from .work import (
+    BASE,
+    EVIDENCE,
+    FIT,
+    REST,
+    VALUE,
+    WITHOUT_COUNTS,
+    Work,
+    inner,
+    inner_with_arrays,
+    outer,
+)
 
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
 #: that these took, and r.
@@ -317,7 +328,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     return predict(p.design, r, w.s, v, w.eta)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(**WITHOUT_COUNTS, nogil=True)
 def run_steps(
     rng: np.random.Generator,
     p: Problem,

@@ -16,10 +16,11 @@ _OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
 #: Compiles functions that make no arrays, so that none are counted: a call would count every array
 #: of a :class:`.Problem` and :class:`Work`, which takes longer than its arithmetic.
-outer = njit(_nrt=False, **_OPTIONS)
+WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False, **_OPTIONS}
+outer = njit(**WITHOUT_COUNTS)
 #: The same of functions that only compiled ones call; and those of them that make arrays.
-inner = njit(_nrt=False, **_INNER)
-inner_with_arrays = njit(_nrt=True, **_INNER)
+inner = njit(**{**_INNER, "_nrt": False})
+inner_with_arrays = njit(**{**_INNER, "_nrt": True})
 
 
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
