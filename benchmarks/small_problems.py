@@ -262,3 +262,95 @@ def _zero_sum() -> pm.Model:
         sigma = pm.HalfNormal("sigma", 2.0)
         pm.Normal("y", mu + a[group], sigma, observed=y)
     return model
+
+
+def _groups_of_counts(seed: int):
+    """Return a generator, groups, a covariate, and predictors of 400 observations."""
+    rng = np.random.default_rng(seed)
+    group, x = rng.integers(20, size=400), rng.standard_normal(400)
+    return rng, group, x, 0.6 * rng.standard_normal(20)[group] + 0.4 * x
+
+
+def _predictor(group, x, *, size: int = 20):
+    """Return an intercept, group effects and a slope."""
+    mu, b, tau = pm.Normal("mu", 0.0, 2.0), pm.Normal("b", 0.0, 1.0), pm.HalfNormal("tau", 1.0)
+    return mu + pm.Normal("a", 0.0, tau, shape=size)[group] + b * x
+
+
+@_model("beta outcomes")
+def _beta() -> pm.Model:
+    rng, group, x, eta = _groups_of_counts(12)
+    mean = 1.0 / (1.0 + np.exp(-eta))
+    y = np.clip(rng.beta(8.0 * mean, 8.0 * (1.0 - mean)), 1e-6, 1.0 - 1e-6)
+    with pm.Model() as model:
+        nu = pm.Gamma("nu", 2.0, 0.2)
+        pm.Beta("y", mu=pm.math.sigmoid(_predictor(group, x)), nu=nu, observed=y)
+    return model
+
+
+@_model("ordinal outcomes")
+def _ordinal() -> pm.Model:
+    rng, group, x, eta = _groups_of_counts(13)
+    y = np.digitize(eta + rng.logistic(size=400), [-1.0, 0.0, 1.5])
+    with pm.Model() as model:
+        b, tau = pm.Normal("b", 0.0, 1.0), pm.HalfNormal("tau", 1.0)
+        a = pm.Normal("a", 0.0, tau, shape=20)
+        ordered = pm.distributions.transforms.ordered
+        start = np.array([-1.0, 0.0, 1.0])
+        cuts = pm.Normal("cuts", 0.0, 2.0, shape=3, transform=ordered, initval=start)
+        pm.OrderedLogistic("y", eta=a[group] + b * x, cutpoints=cuts, observed=y)
+    return model
+
+
+@_model("gamma outcomes")
+def _gamma() -> pm.Model:
+    rng, group, x, eta = _groups_of_counts(14)
+    y = rng.gamma(3.0, np.exp(eta) / 3.0)
+    with pm.Model() as model:
+        alpha, mean = pm.Gamma("alpha", 2.0, 0.5), pm.math.exp(_predictor(group, x))
+        pm.Gamma("y", alpha=alpha, beta=alpha / mean, observed=y)
+    return model
+
+
+@_model("zero-inflated counts")
+def _zero_inflated() -> pm.Model:
+    rng, group, x, eta = _groups_of_counts(15)
+    y = np.where(rng.random(400) < 0.3, 0, rng.poisson(np.exp(1.0 + eta)))
+    with pm.Model() as model:
+        psi, rate = pm.Beta("psi", 2.0, 2.0), pm.math.exp(_predictor(group, x))
+        pm.ZeroInflatedPoisson("y", psi=psi, mu=rate, observed=y)
+    return model
+
+
+@_model("censored outcomes")
+def _censored() -> pm.Model:
+    rng, group, x, eta = _groups_of_counts(16)
+    y = np.clip(eta + 0.7 * rng.standard_normal(400), -1.0, 1.0)
+    with pm.Model() as model:
+        noise = pm.Normal.dist(_predictor(group, x), pm.HalfNormal("sigma", 1.0))
+        pm.Censored("y", noise, lower=-1.0, upper=1.0, observed=y)
+    return model
+
+
+@_model("two groups, Student-t")
+def _two_groups() -> pm.Model:
+    rng = np.random.default_rng(17)
+    which = np.repeat([0, 1], [42, 47])
+    y = np.where(which, 100.0, 101.5) + rng.standard_t(3.0, 89) * np.where(which, 1.2, 1.8)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", y.mean(), 2.0 * y.std(), shape=2)
+        sigma = pm.Uniform("sigma", 0.1, 10.0, shape=2)
+        nu = pm.Exponential("nu_less_one", 1.0 / 29.0) + 1.0
+        pm.StudentT("y", nu=nu, mu=mu[which], sigma=sigma[which], observed=y)
+    return model
+
+
+@_model("binomial regression")
+def _binomial() -> pm.Model:
+    rng = np.random.default_rng(18)
+    x = rng.standard_normal(60)
+    y = rng.binomial(25, 1.0 / (1.0 + np.exp(0.5 - 0.8 * x)))
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0.0, 2.0), pm.Normal("b", 0.0, 2.0)
+        pm.Binomial("y", n=25, logit_p=a + b * x, observed=y)
+    return model

@@ -119,13 +119,14 @@ class NativeGibbs(AugmentedGibbs):
         seconds = max(time.perf_counter() - begin, 1e-6)
         most = _LARGEST // max(block.outputs.shape[1], 1)
         self._size = max(1, min(int(max(made, 1) * _SECONDS / seconds), most))
-        points = list(block.points())
-        if expected is not None and points:
-            loop.check_density(sampler, points[-1], block.log_density[-1])
+        if expected is not None and made:
+            loop.check_density(
+                sampler, Drawn(block, block.entries, made - 1), block.log_density[-1]
+            )
         warnings: list[SamplerWarning | None] = [None] * made
         if made and not self.tune:
-            last = made == self._remaining
-            warnings[0] = self._refusals.count(GibbsInfo(), last=last, steps=made)
+            is_last = made == self._remaining
+            warnings[0] = self._refusals.count(GibbsInfo(), last=is_last, steps=made)
         block.statistics.update(
             {
                 "tune": [self.tune] * made,
@@ -139,13 +140,15 @@ class NativeGibbs(AugmentedGibbs):
         )
         if self._sites is not None:
             trials = block.trials / np.maximum(block.slices, 1.0)
-            for new, each in zip(points if self.tune else (), trials.tolist(), strict=False):
+            learned = block.points() if self.tune else ()
+            for new, each in zip(learned, trials.tolist(), strict=False):
                 self._sites.learn(new, each)
             block.statistics["elliptical_trials"] = trials
             block.statistics["residual_std"] = sampler.residual_std(block.residual)
             if made and warnings[0] is None:
                 warnings[0] = self._warn(self._sites.trials)
-        for row, new in enumerate(points):
+        # One at a time: many at once would keep Python's collector of garbage at work.
+        for row, new in enumerate(block.points()):
             yield new, [Drawn(block, block.statistics, row)]
 
 

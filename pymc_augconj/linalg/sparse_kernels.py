@@ -4,11 +4,15 @@ In their notation: n₁ sparse columns, n₂ in the corner.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from pymc_augconj.typing import Array, Index
+
+# Functions that make arrays, also where their caller is compiled without.
+_WITH_ARRAYS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": True}
 
 
 @njit(cache=True)
@@ -107,7 +111,7 @@ def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
     return runs, free
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_WITH_ARRAYS)
 def _scaled_entries(
     rows: Index, cols: Index, flat: Array, s: Array, values: Array, border: Array, corner: Array
 ) -> None:
@@ -131,7 +135,7 @@ def _scaled_entries(
         place += size
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_WITH_ARRAYS)
 def _corner_factor(corner: Array, half: Array) -> float:
     """Overwrite the corner with its factor and ``half`` with the solution; return log|corner|."""
     size, log_det = corner.shape[0], 0.0
@@ -264,7 +268,7 @@ def solve(
                 solved[n + i] = total / corner[i, i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_WITH_ARRAYS)
 def multiply(
     starts: Index,
     rows: Index,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
@@ -15,7 +14,7 @@ from pymc_augconj.typing import Array
 from .held import log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner, inner_with_arrays, outer
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them.
 BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD = range(3)
@@ -45,7 +44,7 @@ def log_likelihood(p: Problem, w: Work) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@outer
 def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
@@ -119,13 +118,21 @@ def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     rough = EPS * size**2 * math.exp(min(log_det, 100.0))
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
-    diagonal, total = np.empty(size), 0.0
+    total = float(size)
     for i in range(size):
-        diagonal[i] = 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
-        total += diagonal[i]
+        total += w.sums[p.diagonal[i]] * w.s[i] ** 2
     rough = EPS * size * total
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
+    return _close_error(p, w, fit)
+
+
+@inner_with_arrays
+def _close_error(p: Problem, w: Work, fit: float) -> float:
+    size = w.s.size
+    diagonal = np.empty(size)
+    for i in range(size):
+        diagonal[i] = 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
     count = p.signs.shape[0]
     half, mean = np.empty((count, size)), w.half.copy().reshape(1, size)
     for k in range(count):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
@@ -13,7 +12,7 @@ from pymc_augconj.typing import Array
 
 from .problem import Design, Problem
 from .row_tapes import RowTapes
-from .work import Work, inner
+from .work import Work, inner, inner_with_arrays, outer
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
@@ -28,7 +27,7 @@ def _run(tapes: RowTapes, file: Array, part: int) -> None:
         run_rows(tapes.row_code, t[4 + part], t[5 + part], r)
 
 
-@njit(cache=True, error_model="numpy")
+@outer
 def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None:
     """Compute what depends on nothing that changes, part 0, or on parameters, part 1."""
     for e in range(tapes.given.size):
@@ -78,14 +77,14 @@ def predict(design: Design, r: Array, s: Array, v: Array, eta: Array) -> bool:
     return is_finite
 
 
-@inner
+@inner_with_arrays
 def _solved(p: Problem, w: Work, v: Array) -> Array:
     """Return ν of the latents v."""
     x = multiply(p.starts, p.rows, w.values, w.border, w.corner, v.copy().reshape(1, v.size), True)
     return x[0] - w.half
 
 
-@inner
+@inner_with_arrays
 def square_of(p: Problem, w: Work, v: Array) -> float:
     """Return |ν|² of the latents v."""
     nu, total = _solved(p, w, v), 0.0
@@ -94,7 +93,7 @@ def square_of(p: Problem, w: Work, v: Array) -> float:
     return total
 
 
-@inner
+@inner_with_arrays
 def _applied(p: Problem, w: Work, nu: Array) -> Array:
     """Return the latents of each row of ν."""
     x = np.empty(nu.shape)
@@ -105,7 +104,7 @@ def _applied(p: Problem, w: Work, nu: Array) -> Array:
     return x
 
 
-@inner
+@inner_with_arrays
 def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw all ν_k, given the present latents."""
     w.nu[0] = _solved(p, w, v)
@@ -114,7 +113,7 @@ def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> N
             w.nu[k, i] = rng.standard_normal()
 
 
-@inner
+@inner_with_arrays
 def log_sum(p: Problem, w: Work) -> float:
     """Return log Σ_k exp r(f(θ, ν_k)), and write its terms."""
     x, eta = _applied(p, w, w.nu), np.empty(w.h.size)
@@ -130,7 +129,7 @@ def log_sum(p: Problem, w: Work) -> float:
     return largest + math.log(total)
 
 
-@inner
+@inner_with_arrays
 def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw κ; overwrite v with its latents."""
     best, at = -math.inf, 0
@@ -145,7 +144,7 @@ def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     v[:] = _applied(p, w, w.nu[at : at + 1])[0]
 
 
-@inner
+@inner_with_arrays
 def slice_ellipse(
     rng: np.random.Generator,
     tapes: RowTapes,
@@ -186,7 +185,7 @@ def slice_ellipse(
     return 1.0, 0.0, value, _LARGEST_TRIALS
 
 
-@inner
+@inner_with_arrays
 def draw_by_slices(
     rng: np.random.Generator, p: Problem, w: Work, v: Array, slices: int
 ) -> tuple[float, int]:

@@ -36,7 +36,18 @@ from .held import (
 )
 from .problem import Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
+from .work import (
+    BASE,
+    EVIDENCE,
+    FIT,
+    REST,
+    VALUE,
+    WITHOUT_COUNTS,
+    Work,
+    inner,
+    inner_with_arrays,
+    outer,
+)
 
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
 #: that these took, and r.
@@ -74,15 +85,19 @@ class Learned(NamedTuple):
 
 
 @inner
-def _learn(u: Learned, x: Array) -> None:
+def _learn(u: Learned, x: Array, before: Array) -> None:
     u.number[0] += 1
-    before = np.empty(x.size)
     for i in range(x.size):
         before[i] = x[i] - u.mean[i]
         u.mean[i] += before[i] / u.number[0]
     for i in range(x.size):
         for j in range(x.size):
             u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
+
+
+@inner_with_arrays
+def _integer(rng: np.random.Generator, size: int) -> int:
+    return int(rng.integers(0, size))
 
 
 @inner
@@ -121,7 +136,7 @@ def _explore(
     Returns the evaluations, −1 where one has no digits.
     """
     size, by_ellipse = x.size, axis < 0
-    z, fresh, moved = np.empty(size), np.empty(size), np.empty(size)
+    z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
     shape, square = 0.5 * (_DEGREES_OF_FREEDOM + size), 0.0
     if by_ellipse:
         for i in range(size):
@@ -170,7 +185,7 @@ def _explore(
         at = lower + (upper - lower) * rng.random()
 
 
-@inner
+@inner_with_arrays
 def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
     """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
     r, size, largest = w.registers, last - first, 0.0
@@ -239,7 +254,7 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     add_up(p, w)
 
 
-@njit(cache=True, error_model="numpy")
+@outer
 def add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
@@ -259,17 +274,22 @@ def _log_sites(p: Problem, w: Work) -> float:
     return total
 
 
+@inner_with_arrays
+def _multiply(p: Problem, w: Work, x: Array) -> None:
+    w.nu[0] = multiply(p.starts, p.rows, w.values, w.border, w.corner, x, True)[0]
+
+
 @inner
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
     """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
-    right = x = v.reshape(1, size)
+    x = v.reshape(1, size)
     if a > 0.0:
-        right = multiply(p.starts, p.rows, w.values, w.border, w.corner, x, True)
+        _multiply(p, w, x)
     for i in range(size):
         nu = rng.standard_normal()
         if a > 0.0:
-            nu = share * nu - a * (right[0, i] - w.half[i])
+            nu = share * nu - a * (w.nu[0, i] - w.half[i])
         square += nu * nu
         v[i] = w.half[i] + nu
     solve(p.starts, p.rows, w.values, w.border, w.corner, x, True)
@@ -308,7 +328,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     return predict(p.design, r, w.s, v, w.eta)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(**WITHOUT_COUNTS, nogil=True)
 def run_steps(
     rng: np.random.Generator,
     p: Problem,
@@ -358,7 +378,8 @@ def run_steps(
                     _draw_omega(rng, p, w)
             elif not theta.size:
                 continue
-            w.v[:] = v
+            for i in range(v.size):
+                w.v[i] = v[i]
             if sweep < 0 or is_drawn or not is_known:
                 if not evaluate(p, w, theta, how if sweep < 0 else BY_EVIDENCE):
                     return step
@@ -377,13 +398,13 @@ def run_steps(
                 if axis >= 0 and learned.along == 1:
                     if rng.random() >= _ALONG_AXES:
                         break
-                    axis = int(rng.integers(0, theta.size))
+                    axis = _integer(rng, theta.size)
                 trials_of_slice = _explore(rng, p, w, learned, theta, axis, how)
                 if trials_of_slice < 0:
                     return step
                 count += trials_of_slice
                 if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
-                    _learn(learned, theta)
+                    _learn(learned, theta, w.scratch[0])
             if sweep < 0:
                 continue
             if moves and is_held:

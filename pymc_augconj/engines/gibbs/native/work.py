@@ -12,9 +12,15 @@ from pymc_augconj.typing import Array
 
 from .problem import N_CONSTANTS, Problem
 
-#: Compiles functions that only compiled ones call.
-_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inner = njit(cache=True, error_model="numpy", **_OPTIONS)
+_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
+#: Compiles functions that make no arrays, so that none are counted: a call would count every array
+#: of a :class:`.Problem` and :class:`Work`, which takes longer than its arithmetic.
+WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False, **_OPTIONS}
+outer = njit(**WITHOUT_COUNTS)
+#: The same of functions that only compiled ones call; and those of them that make arrays.
+inner = njit(**{**_INNER, "_nrt": False})
+inner_with_arrays = njit(**{**_INNER, "_nrt": True})
 
 
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
@@ -29,7 +35,7 @@ class Work(NamedTuple):
     exact site. ``omega`` is ω, then λ of held sites, then h of all these; ``lam`` and ``h`` are
     views of those of held sites. ``file`` has the registers of their log densities, and ``nu`` and
     ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
-    which θ is updated.
+    which θ is updated, and ``scratch`` three vectors of the size of θ.
     """
 
     eta: Array
@@ -46,6 +52,7 @@ class Work(NamedTuple):
     border: Array
     corner: Array
     v: Array
+    scratch: Array
     nu: Array
     ratios: Array
     found: Array
@@ -72,6 +79,7 @@ def make_work(problem: Problem) -> Work:
         np.empty((n, problem.border)),
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
+        np.empty((3, max(problem.theta.size, problem.likelihood.size))),
         np.empty((GramSolver.ensemble, size)),
         np.empty(GramSolver.ensemble),
         np.empty(5),
