@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.gaussian.sites import Coupling, SiteLayout
+from pymc_augconj.gaussian.sites import Coupling, Rotation, SiteLayout
 
 
 def random_sites(seed: int = 0):
@@ -102,3 +102,24 @@ def test_nothing_is_done_where_nothing_is_coupled(operation):
     found = getattr(Coupling(2), operation)(lam)
     found = found[0] if operation == "diagonalize" else found
     np.testing.assert_array_equal(found, lam)
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_some_columns_of_a_rotation(diagonal):
+    rng, P, N = np.random.default_rng(5), 3, 4
+    Q = np.moveaxis(np.linalg.qr(rng.standard_normal((N, P, P)))[0], 0, -1)
+    rows = np.arange(P * N).reshape(P, N)
+    dense, K = np.zeros((P * N, P * N)), np.zeros((P * N, P * N))
+    for n in range(N):
+        dense[np.ix_(rows[:, n], rows[:, n])] = Q[:, :, n]
+    for own in rows if diagonal else [rows.ravel()]:
+        root = rng.standard_normal((own.size, own.size))
+        K[np.ix_(own, own)] = root @ root.T
+    kept = np.ones(P * N, dtype=bool)
+    kept[[0, 1, 2, 3, 6]] = False
+    rotation, columns = Rotation([(rows, Q)]).keep(kept), dense[:, kept]
+    inside = columns.T @ K @ columns
+    np.testing.assert_allclose(rotation.congruence(K), inside, atol=1e-12)
+    np.testing.assert_allclose(rotation.forward(K), K @ columns, atol=1e-12)
+    back = columns @ inside @ columns.T
+    np.testing.assert_allclose(rotation.congruence_back(inside), back, atol=1e-12)
