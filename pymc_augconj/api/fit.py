@@ -84,7 +84,7 @@ def fit(
         observations; augmented if every likelihood is. ``"ep"``: expectation propagation, whose
         evidence is the most accurate but no bound; it can take many times as long for densities
         that are not log-concave. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. ``"nested"``: hyperparameters, at most twelve numbers, integrated over by a
+        hyperparameters. ``"nested"``: hyperparameters, at most forty numbers, integrated over by a
         design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
         density of a likelihood.
     model : pymc.Model, optional
