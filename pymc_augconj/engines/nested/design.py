@@ -34,8 +34,8 @@ from pymc_augconj.typing import Array
 LARGEST_LATTICE, LARGEST_INTERPOLATED, LARGEST_DESIGN = 3, 12, 40
 #: Of the lattice, by the number of hyperparameters; and how far its log density goes down. For the
 #: logarithms of gamma variables of shape 3, which are skew, sums over the lattice have means within
-#: 0.002, 0.016 and 0.03 standard deviations, and the density between the points within 0.005.
-SPACING = {1: 0.75, 2: 1.25, 3: 1.5}
+#: 0.002, 0.007 and 0.014 standard deviations, and the density between the points within 0.005.
+SPACING = {1: 0.75, 2: 1.0, 3: 1.2}
 _DROP = {1: 14.0, 2: 6.5, 3: 6.5}
 _MOST_POINTS = 500
 #: z at which the fall of a normal log density, one, gives the widths; and the largest |b|/a.
