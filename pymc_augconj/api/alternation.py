@@ -39,7 +39,7 @@ def alternating(found: Recognition, plan: Plan) -> tuple[str, ...]:
 
 
 class Alternation:
-    """What follows the moves of a step: moves along ridges, and the draws of another step.
+    """Moves along ridges and the draws of another step, after the moves of a step.
 
     Parameters
     ----------

@@ -110,11 +110,12 @@ def _log_prior(chain: Chain, known: Sequence[BlockPrior], point: Point) -> float
     total = float(chain.model.log_prior(point))
     if not np.isfinite(total):
         return -np.inf
+    entries = chain.entries(point)
     values = {
         Argument("value", b.block.name): b.scale(entry) if b.block.whitened else entry
-        for b, entry in zip(known, chain.entries(point), strict=True)
+        for b, entry in zip(known, entries, strict=True)
     }
-    for prior, entry in zip(known, chain.entries(point), strict=True):
+    for prior, entry in zip(known, entries, strict=True):
         block, v = prior.block, entry
         if not block.whitened:
             mean = 0.0 if block.mean is None else block.mean({**point, **values})
