@@ -75,7 +75,7 @@ def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tup
     if isinstance(op, Elemwise):
         function = _elementwise(node, given, in_double)
     else:
-        make = _maker_of(type(op))
+        make = _maker_of(op.__class__)
         function = None if make is None or others else make(node)
     if function is not None and isinstance(op, IncSubtensor | AdvancedIncSubtensor):
         given[1] = False  # what is written to an array may be a number
@@ -87,7 +87,7 @@ def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tup
 
 
 @cache
-def _maker_of(kind: type[Op]) -> Callable[[Apply], Call | None] | None:
+def _maker_of(kind: Any) -> Callable[[Apply], Call | None] | None:
     return next((make for known, make in MAKERS.items() if issubclass(kind, known)), None)
 
 
@@ -284,7 +284,7 @@ def _of_equal_lengths(function: Call, node: Apply, given: Sequence[bool]) -> Cal
 
 
 @cache
-def _is_plain(kind: type[Op], *, by_thunk: bool = False) -> bool:
+def _is_plain(kind: Any, *, by_thunk: bool = False) -> bool:
     if issubclass(kind, HasInnerGraph | RNGConsumerOp):
         return False
     return not by_thunk or kind.make_thunk in (Op.make_thunk, COp.make_thunk)
@@ -297,7 +297,7 @@ def is_plain(node: Apply) -> bool:
     all of their inputs, or call a Python function for every element.
     """
     op, core = node.op, getattr(node.op, "core_op", node.op)
-    if op.destroy_map or not (_is_plain(type(op)) and _is_plain(type(core), by_thunk=True)):
+    if op.destroy_map or not (_is_plain(op.__class__) and _is_plain(core.__class__, by_thunk=True)):
         return False
     if isinstance(op, Elemwise):
         return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
