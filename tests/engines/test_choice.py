@@ -49,9 +49,9 @@ def regression(likelihood):
     return model
 
 
-def classes(shift):
+def classes(shift, rows=slice(None)):
     y = np.random.default_rng(2).random(200) < expit(X @ [1.0, -0.5] + shift)
-    return lambda eta: pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
+    return lambda eta: pm.Bernoulli("y", logit_p=eta, observed=y[rows].astype(int))
 
 
 RARE = np.random.default_rng(3).binomial(500, expit(X @ [0.5, -0.5] - 5.0))
@@ -69,7 +69,8 @@ def hierarchy(eta):
 
 CHOICES = {
     "rare classes": (classes(-5.0), ("y",)),
-    "common classes": (classes(0.0), ()),
+    "common classes": (classes(0.0), ("y",)),
+    "few common classes": (lambda eta: classes(0.0, slice(25))(eta[:25]), ()),
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
     "with a scale to learn": (hierarchy, ()),

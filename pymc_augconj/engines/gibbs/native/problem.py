@@ -271,14 +271,18 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
         raise NoTapeError("trajectories")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
-    solver = chain.parts[0].solver.preferred
+    solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
     if isinstance(solver, GramSolver):
         pattern = solver.pattern
     else:
         # In the precision of weights all latents meet.
-        pattern = GramPattern(chain.priors.at(point).full_maps)
+        pattern = GramPattern(maps)
         if not (isinstance(solver, WeightSolver) and pattern.pattern.corner == pattern.size):
             raise NoTapeError("another solver")
+    # Python's calls take as long for a small dense matrix. In the same order L is the same.
+    sparse = GramPattern(maps, small=0)
+    if np.array_equal(sparse.pattern.order, pattern.pattern.order):
+        pattern = sparse
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
     return pattern
