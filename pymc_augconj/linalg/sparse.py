@@ -224,9 +224,7 @@ class SparsePattern(SymmetricPattern):
         full &= given is not None
         in_border = np.append(np.zeros(n, dtype=bool), full)
         self.size, self.corner, self.border = size, size - n, m + int(np.count_nonzero(full))
-        self._set_order(
-            np.concatenate([inner[:n], last, of_corner[full], of_corner[~full]])
-        )
+        self._set_order(np.concatenate([inner[:n], last, of_corner[full], of_corner[~full]]))
         self._set_entries(starts, below, self.place[inner], in_border)
         start = self.n_sparse + n * self.border
         self.n_flat = start + self.corner**2
