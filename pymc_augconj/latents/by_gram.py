@@ -53,7 +53,7 @@ class GramPattern:
     zero is the coefficient 1 of other maps.
     """
 
-    def __init__(self, maps: Sequence[LinearMap]) -> None:
+    def __init__(self, maps: Sequence[LinearMap], small: int = _SMALL) -> None:
         starts = np.cumsum([0, *(A.size for A in maps)])
         self.size = int(starts[-1])
         chosen = _selections(maps)
@@ -71,7 +71,7 @@ class GramPattern:
         met, inverse = np.unique(codes, return_inverse=True)
         row, col = np.divmod(met, self.size)
         every = np.arange(self.size)
-        forced = every if self.size <= _SMALL else self._dense_columns
+        forced = every if self.size <= small else self._dense_columns
         # Levels of a factor meet through others alone: those of the largest factor come first.
         largest = np.argsort([-A.size for A in maps], kind="stable")
         given = np.concatenate([every[starts[b] : starts[b + 1]] for b in largest])

@@ -204,7 +204,8 @@ class SparsePattern(SymmetricPattern):
         forced = np.zeros(size, dtype=bool)
         forced[dense if dense is not None else []] = True
         inner = np.arange(size) if given is None else given
-        inner, m = inner[~forced[inner]], int(np.count_nonzero(forced))
+        last, inner = inner[forced[inner]], inner[~forced[inner]]
+        m = last.size
         n, starts, below = 0, np.zeros(1, dtype=np.intp), np.empty(0, dtype=np.intp)
         self.multiplications, self._by_supernodes = size**3 / 3.0, False
         if inner.size:
@@ -223,9 +224,7 @@ class SparsePattern(SymmetricPattern):
         full &= given is not None
         in_border = np.append(np.zeros(n, dtype=bool), full)
         self.size, self.corner, self.border = size, size - n, m + int(np.count_nonzero(full))
-        self._set_order(
-            np.concatenate([inner[:n], np.flatnonzero(forced), of_corner[full], of_corner[~full]])
-        )
+        self._set_order(np.concatenate([inner[:n], last, of_corner[full], of_corner[~full]]))
         self._set_entries(starts, below, self.place[inner], in_border)
         start = self.n_sparse + n * self.border
         self.n_flat = start + self.corner**2

@@ -14,6 +14,9 @@ from pymc_augconj.typing import Array, Index
 # Functions that make arrays, also where their caller is compiled without.
 _WITH_ARRAYS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": True}
 
+# Numbers whose product is far from overflow.
+_SMALLEST, _LARGEST = 1e-100, 1e100
+
 
 @njit(cache=True)
 def elimination_tree(starts: Index, neighbours: Index) -> Index:
@@ -135,25 +138,56 @@ def _scaled_entries(
         place += size
 
 
-@njit(**_WITH_ARRAYS)
+@njit(cache=True, error_model="numpy", inline="always")
+def _with_pivot(log_det: float, product: float, pivot: float) -> tuple[float, float]:
+    """Return a log determinant and a product whose logarithm is to be added, with one more pivot.
+
+    A logarithm of every pivot would take longer than what else is done with a short column.
+    """
+    product *= pivot
+    if _SMALLEST < product < _LARGEST and _SMALLEST < pivot < _LARGEST:
+        return log_det, product
+    return log_det + math.log(product / pivot) + math.log(pivot), 1.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
 def _corner_factor(corner: Array, half: Array) -> float:
-    """Overwrite the corner with its factor and ``half`` with the solution; return log|corner|."""
-    size, log_det = corner.shape[0], 0.0
-    column = np.empty(size)
-    for j in range(size):
-        pivot = corner[j, j]
-        if not 0.0 < pivot < math.inf:
-            return math.nan
-        log_det += math.log(pivot)
-        corner[j, j] = math.sqrt(pivot)
-        half[j] /= corner[j, j]
-        for i in range(j + 1, size):
-            # A copy, so that the innermost loop is along rows.
-            column[i] = corner[i, j] = corner[i, j] / corner[j, j]
-            half[i] -= column[i] * half[j]
-            for k in range(j + 1, i + 1):
-                corner[i, k] -= column[i] * column[k]
-    return log_det
+    """Overwrite the corner with its factor and ``half`` with the solution; return log|corner|.
+
+    Row by row, two at a time; the diagonal has inverses until the end.
+    """
+    size, log_det, product = corner.shape[0], 0.0, 1.0
+    for first in range(0, size, 2):
+        last = min(first + 1, size - 1)
+        upper, lower = corner[first], corner[last]
+        for j in range(first):
+            other, inverse = corner[j], corner[j, j]
+            total, below = upper[j], lower[j]
+            for k in range(j):
+                total -= upper[k] * other[k]
+                below -= lower[k] * other[k]
+            upper[j] = total * inverse
+            if last > first:
+                lower[j] = below * inverse
+        for i in range(first, last + 1):
+            row = corner[i]
+            if i > first:
+                total = row[first]
+                for k in range(first):
+                    total -= row[k] * upper[k]
+                row[first] = total * upper[first]
+            pivot, solved = row[i], half[i]
+            for k in range(i):
+                pivot -= row[k] * row[k]
+                solved -= row[k] * half[k]
+            if not 0.0 < pivot < math.inf:
+                return math.nan
+            log_det, product = _with_pivot(log_det, product, pivot)
+            row[i] = 1.0 / math.sqrt(pivot)
+            half[i] = solved * row[i]
+    for i in range(size):
+        corner[i, i] = 1.0 / corner[i, i]
+    return log_det + math.log(product)
 
 
 @njit(cache=True, error_model="numpy")
@@ -181,12 +215,12 @@ def eliminate(
     n, n_border = border.shape
     size = corner.shape[0]
     _scaled_entries(rows, cols, flat, s, values, border, corner)
-    log_det, run = 0.0, 0
+    log_det, product, run = 0.0, 1.0, 0
     for j in range(n):
         pivot = values[j]
         if not 0.0 < pivot < math.inf:
             return math.nan
-        log_det += math.log(pivot)
+        log_det, product = _with_pivot(log_det, product, pivot)
         inverse = 1.0 / math.sqrt(pivot)
         values[j] = inverse
         half[j] *= inverse
@@ -222,6 +256,7 @@ def eliminate(
             half[n + i] -= border[j, i] * half[j]
             for k in range(i + 1):
                 corner[i, k] -= border[j, i] * border[j, k]
+    log_det += math.log(product)
     if size > largest:
         return log_det
     return log_det + _corner_factor(corner, half[n:])

@@ -2,6 +2,7 @@
 
 ===============  ====================================================================
 ``arrays``       operations on whole arrays as Python functions
+``elementary``   exponentials, logarithms and their like for many rows
 ``mode``         the rewrites and the mode of PyTensor's for it
 ``operations``   one operation of a graph as a Python function
 ``tape``         instructions over a file of registers, from a graph or a formula of NumPy

@@ -6,14 +6,18 @@ In :func:`run_rows` a register is a vector, which has a number for each of many 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
+from .elementary import exp, gammaln, log, log1p
+
 _LOG_HALF = math.log(0.5)
 # From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
 _FAR, _TERMS = 4.0, 60
+_WITHOUT_COUNTS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 
 @njit(cache=True, error_model="numpy")
@@ -113,49 +117,82 @@ def run_tape(code: Index, r: Array) -> None:
         r[code[i, 1]] = _operation(code[i, 0], x, y, z)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**_WITHOUT_COUNTS)
+def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
+    """Execute one operation for many rows; all loops but the last compute several at a time."""
+    count = to.size
+    if op == 0:
+        for k in range(count):
+            to[k] = x[k] + y[k]
+    elif op == 1:
+        for k in range(count):
+            to[k] = x[k] * y[k]
+    elif op == 2:
+        for k in range(count):
+            to[k] = x[k] - y[k]
+    elif op == 3:
+        for k in range(count):
+            to[k] = x[k] / y[k]
+    elif op == 4:
+        for k in range(count):
+            to[k] = -x[k]
+    elif op == 5:
+        for k in range(count):
+            to[k] = exp(x[k])
+    elif op == 6:
+        for k in range(count):
+            to[k] = log(x[k])
+    elif op == 7:
+        for k in range(count):
+            to[k] = log1p(x[k])
+    elif op == 11:
+        for k in range(count):
+            to[k] = abs(x[k])
+    elif op == 12:
+        for k in range(count):
+            to[k] = 1.0 if x[k] > y[k] else 0.0
+    elif op == 13:
+        for k in range(count):
+            to[k] = 1.0 if x[k] >= y[k] else 0.0
+    elif op == 14:
+        for k in range(count):
+            to[k] = 1.0 if x[k] == y[k] else 0.0
+    elif op == 16:
+        for k in range(count):
+            to[k] = 1.0 if (x[k] != 0.0) & (y[k] != 0.0) else 0.0
+    elif op == 17:
+        for k in range(count):
+            to[k] = 1.0 if (x[k] != 0.0) | (y[k] != 0.0) else 0.0
+    elif op == 19:
+        for k in range(count):
+            yes, no = y[k], z[k]
+            to[k] = yes if x[k] != 0.0 else no
+    elif op == 20:
+        for k in range(count):
+            to[k] = x[k] if (x[k] >= y[k]) | (x[k] != x[k]) else y[k]
+    elif op == 22:
+        for k in range(count):
+            to[k] = gammaln(x[k])
+        for k in range(count):
+            if not 0.0 < x[k] < math.inf:
+                to[k] = math.lgamma(x[k])
+    elif op == 28:
+        for k in range(count):
+            to[k] = 1.0 / (1.0 + exp(-x[k]))
+    elif op == 29:
+        for k in range(count):
+            to[k] = (x[k] if x[k] > 0.0 else 0.0) + log1p(exp(-abs(x[k])))
+    else:
+        for k in range(count):
+            to[k] = _operation(op, x[k], y[k], z[k])
+
+
+@njit(**_WITHOUT_COUNTS)
 def run_rows(code: Index, first: int, last: int, r: Array) -> None:
     """Execute instructions from ``first`` to ``last`` for many rows.
 
     ``r`` has the shape (registers, rows).
     """
-    count = r.shape[1]
     for i in range(first, last):
-        op, to, x, y, z = code[i, 0], r[code[i, 1]], r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
-        # In the first loops the processor computes several rows at a time.
-        if op == 0:
-            for k in range(count):
-                to[k] = x[k] + y[k]
-        elif op == 1:
-            for k in range(count):
-                to[k] = x[k] * y[k]
-        elif op == 2:
-            for k in range(count):
-                to[k] = x[k] - y[k]
-        elif op == 3:
-            for k in range(count):
-                to[k] = x[k] / y[k]
-        elif op == 5:
-            for k in range(count):
-                to[k] = math.exp(x[k])
-        elif op == 6:
-            for k in range(count):
-                to[k] = math.log(x[k])
-        elif op == 12:
-            for k in range(count):
-                to[k] = 1.0 if x[k] > y[k] else 0.0
-        elif op == 13:
-            for k in range(count):
-                to[k] = 1.0 if x[k] >= y[k] else 0.0
-        elif op == 14:
-            for k in range(count):
-                to[k] = 1.0 if x[k] == y[k] else 0.0
-        elif op == 16:
-            for k in range(count):
-                to[k] = 1.0 if x[k] != 0.0 and y[k] != 0.0 else 0.0
-        elif op == 19:
-            for k in range(count):
-                to[k] = y[k] if x[k] != 0.0 else z[k]
-        else:
-            for k in range(count):
-                to[k] = _operation(op, x[k], y[k], z[k])
+        to, x, y, z = code[i, 1], code[i, 2], code[i, 3], code[i, 4]
+        _run_row(code[i, 0], r[to], r[x], r[y], r[z])

@@ -30,7 +30,7 @@ def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
     r, total = w.registers, 0.0
     for k in range(p.number.size):
-        eta = w.eta[k]
+        eta = w.eta[0, k]
         total += r[p.log_peak[k]]
         if p.kind[k] == LOGISTIC:
             log_odds = max(eta, 0.0) + math.log1p(math.exp(-abs(eta)))
@@ -64,10 +64,10 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
         if w.h.size:
             read_part(p.held, r, w.file, 1)
         if p.moves_predictors:
-            predict(p.design, r, w.s, w.v, w.eta)
+            predict(p, w, w.v.reshape(1, w.v.size), w.eta)
         value = log_prior + log_likelihood(p, w)
         if w.h.size:
-            value += log_density(p.held, w.file, w.eta[p.number.size :])
+            value += log_density(p.held, w.file, w.eta[0, p.number.size :])
         if math.isfinite(value):
             w.found[VALUE] = value
         return True

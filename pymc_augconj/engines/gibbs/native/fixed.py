@@ -13,7 +13,8 @@ Tierney (1994), Markov chains for exploring posterior distributions. Annals of S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pymc_augconj.engines.gibbs.tilted import Tilted
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
+from pymc_augconj.typing import Array
 
 from .loop import Block, NativeLoop
 from .problem import Layout
@@ -79,6 +81,7 @@ class FixedLoop(NativeLoop):
             entries[b.value_name] = slice(stop, stop + b.total_size), b.shape
             stop += b.total_size
         self.layout = Layout(entries, None, (), (), np.arange(size))
+        self._recorded = None if recorded is None else _recorded(recorded, entries, size)
         self._given: tuple[Any, Any, float] | None = None
         self._v, self._block = np.zeros(size), None
 
@@ -136,11 +139,37 @@ class FixedLoop(NativeLoop):
             if not b.block.whitened:
                 mean = 0.0 if b.block.mean is None else b.block.mean(point)
                 # One after the other: rounding does not depend on how many there are.
-                own[:] = [b.scale(row) + mean for row in own]
+                scaled = b.scale(own) if b.block.is_independent else [b.scale(row) for row in own]
+                own[:] = scaled + mean
         log_density, slices_made, trials, residual = stats
         same = np.full(steps, evidence), np.zeros(steps)
         columns = (log_density, *same, slices_made, trials, residual)
-        return self._block_of(outputs, columns, point)
+        block = self._block_of(outputs, columns, point)
+        return block if self._recorded is None else replace(block, recorded=self._recorded(outputs))
+
+
+def _recorded(
+    function: OnTape, entries: Mapping[str, tuple[slice, tuple[int, ...]]], size: int
+) -> Callable[[Array], list[Array]] | None:
+    """Return what is recorded as a function of all steps' latents; None where it has no tape."""
+    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
+
+    tape = TapeBuilder()
+    given = tape.inputs((size,))
+    point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
+    try:
+        found = tape.evaluate(function, point)
+    except NoTapeError:
+        return None
+    code, start = tape.finish()
+
+    def of(outputs: Array) -> list[Array]:
+        file = np.repeat(start[:, None], len(outputs), axis=1)
+        file[given] = outputs.T
+        run_rows(code, 0, len(code), file)
+        return [np.moveaxis(file[index], -1, 0) for index in found]
+
+    return of
 
 
 def _held(sampler: GibbsSampler) -> tuple[Part, Tilted, HeldSites]:

@@ -10,9 +10,9 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
-from .problem import Design, Problem
+from .problem import Problem
 from .row_tapes import RowTapes
-from .work import Work, inner, inner_with_arrays, outer
+from .work import Work, inner, inner_in_any_order, inner_with_arrays, outer
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
@@ -35,23 +35,25 @@ def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None
     _run(tapes, file, part)
 
 
-@inner
+@inner_in_any_order
 def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
     """Return Σ log p(y | η) of what has held sites."""
     total = 0.0
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
-        for k in range(t[0], t[1]):
-            file[t[8] + k - t[0]] = eta[k]
+        to, own = file[t[8] : t[8] + t[1] - t[0]], eta[t[0] : t[1]]
+        for k in range(own.size):
+            to[k] = own[k]
     _run(tapes, file, 2)
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
-        for k in range(t[1] - t[0]):
-            total += file[t[9] + k]
+        values = file[t[9] : t[9] + t[1] - t[0]]
+        for k in range(values.size):
+            total += values[k]
     return total
 
 
-@inner
+@inner_in_any_order
 def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> float:
     """Return r at the predictors of what has held sites; −∞ outside the support."""
     total = log_density(tapes, file, eta)
@@ -61,20 +63,33 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
 
 
 @inner
-def predict(design: Design, r: Array, s: Array, v: Array, eta: Array) -> bool:
-    """Write the last predictors, as many as there is room for; return whether all are finite.
+def predict(p: Problem, w: Work, x: Array, etas: Array) -> bool:
+    """Write the last predictors of each row of x; return whether all are finite.
 
-    Those of held sites are the last ones.
+    There are as many as there is room for; those of held sites are the last ones.
     """
-    is_finite, first = True, design.offsets.size - eta.size
-    for k in range(first, design.offsets.size):
-        total = r[design.offsets[k]]
-        for e in range(design.entries[k], design.entries[k + 1]):
-            i = design.columns[e]
-            total += design.numbers[e] * r[design.multiples[e]] * s[i] * v[i]
-        eta[k - first] = total
-        is_finite &= math.isfinite(total)
-    return is_finite
+    design, r, n_slots, finite = p.design, w.registers, w.coefs.shape[0], 1
+    n_rows = etas.shape[1]
+    first = design.offsets.size - n_rows
+    for q in range(n_slots):
+        numbers, multiples = design.numbers[q, first:], design.multiples[q, first:]
+        coefs = w.coefs[q]
+        for k in range(n_rows):
+            coefs[k] = numbers[k] * r[np.uint64(multiples[k])]
+    offsets = design.offsets[first:]
+    for j in range(x.shape[0]):
+        eta, u = etas[j], w.u
+        for i in range(u.size):
+            u[i] = w.s[i] * x[j, i]
+        for k in range(n_rows):
+            eta[k] = r[np.uint64(offsets[k])]
+        for q in range(n_slots):
+            coefs, columns = w.coefs[q], design.columns[q, first:]
+            for k in range(n_rows):
+                eta[k] += coefs[k] * u[np.uint64(columns[k])]
+        for k in range(n_rows):
+            finite &= abs(eta[k]) < math.inf
+    return finite == 1
 
 
 @inner_with_arrays
@@ -116,11 +131,11 @@ def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> N
 @inner_with_arrays
 def log_sum(p: Problem, w: Work) -> float:
     """Return log Σ_k exp r(f(θ, ν_k)), and write its terms."""
-    x, eta = _applied(p, w, w.nu), np.empty(w.h.size)
+    etas = np.empty((w.ratios.size, w.h.size))
+    predict(p, w, _applied(p, w, w.nu), etas)
     largest, total = -math.inf, 0.0
     for k in range(w.ratios.size):
-        predict(p.design, w.registers, w.s, x[k], eta)
-        w.ratios[k] = residual(p.held, w.file, w.h, w.lam, eta)
+        w.ratios[k] = residual(p.held, w.file, w.h, w.lam, etas[k])
         largest = max(largest, w.ratios[k])
     if largest == -math.inf:
         return largest
@@ -195,18 +210,18 @@ def draw_by_slices(
     for k in range(1, slices + 1):
         for i in range(size):
             nu[k, i] = rng.standard_normal()
-    # The first is the mean.
-    x, centre = _applied(p, w, nu), np.empty(count)
-    here, there = np.empty(count), np.empty(count)
-    predict(p.design, w.registers, w.s, v, here)
+    # The first is the mean; the present latents are the last.
+    x, etas = np.empty((slices + 2, size)), np.empty((slices + 2, count))
+    x[: slices + 1], x[slices + 1] = _applied(p, w, nu), v
+    predict(p, w, x, etas)
+    centre, here = etas[0], etas[slices + 1]
     value = residual(p.held, w.file, w.h, w.lam, here)
-    predict(p.design, w.registers, w.s, x[0], centre)
     for i in range(count):
         here[i] -= centre[i]
     for i in range(size):
         v[i] -= x[0, i]
     for k in range(1, slices + 1):
-        predict(p.design, w.registers, w.s, x[k], there)
+        there = etas[k]
         for i in range(count):
             there[i] -= centre[i]
         cos, sin, value, made = slice_ellipse(

@@ -200,9 +200,9 @@ def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int,
         for k in range(first, last):
             jumps = 0.0
             if not are_few:
-                jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[k])))
+                jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[0, k])))
             if (jumps > MAX_JUMPS_BY_THINNING) == by_saddlepoint:
-                which[count], b[count], c[count] = k, r[p.first[k]], w.eta[k]
+                which[count], b[count], c[count] = k, r[p.first[k]], w.eta[0, k]
                 count += 1
         if by_saddlepoint:
             fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
@@ -222,7 +222,7 @@ def _draw_inverse_gaussian(
         w.omega[k] = rng.standard_normal()
     for k in range(first, last):
         a = r[p.first[k]]
-        inverse = abs(p.number[k] - w.eta[k]) / a
+        inverse = abs(p.number[k] - w.eta[0, k]) / a
         half = w.omega[k] ** 2 / (2.0 * a**2)
         x = 1.0 / (inverse + half + math.sqrt(half) * math.sqrt(2.0 * inverse + half))
         ratio = inverse * x
@@ -242,7 +242,7 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             _draw_inverse_gaussian(rng, p, w, first, last)
         else:
             for k in range(first, last):
-                rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
+                rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[0, k]) ** 2
                 w.omega[k] = rng.standard_gamma(r[p.first[k]] + 0.5) / rate
         for k in range(first, last):
             h = w.omega[k] * p.number[k]
@@ -269,7 +269,7 @@ def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
     total = 0.0
     for k in range(p.number.size):
-        eta = w.eta[k]
+        eta = w.eta[0, k]
         total += eta * (w.omega[p.design.offsets.size + k] - 0.5 * w.omega[k] * eta)
     return total
 
@@ -309,7 +309,7 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     log_joint = w.found[BASE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
     if w.h.size:
-        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[p.number.size :])
+        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[0, p.number.size :])
     stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
@@ -325,7 +325,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
     read_part(p.held, r, w.file, 1)
-    return predict(p.design, r, w.s, v, w.eta)
+    return predict(p, w, v.reshape(1, v.size), w.eta)
 
 
 @njit(**WITHOUT_COUNTS, nogil=True)
@@ -415,7 +415,7 @@ def run_steps(
             else:
                 a = overrelaxation if sweep > 0 or not x.size else 0.0
                 square = _draw_latents(rng, p, w, v, a)
-            if not predict(p.design, w.registers, w.s, v, w.eta):
+            if not predict(p, w, v.reshape(1, v.size), w.eta):
                 return step
         if is_held:
             square = square_of(p, w, v)

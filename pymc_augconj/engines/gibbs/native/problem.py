@@ -41,14 +41,14 @@ class Design(NamedTuple):
 
     Attributes
     ----------
-    offsets, entries : ndarray of int
-        Registers of the offsets, and where the entries of every row begin.
-    columns, numbers, multiples : ndarray
-        Those entries: latents, numbers, and registers by which these are multiplied.
+    offsets : ndarray of int
+        Registers of the offsets.
+    columns, numbers, multiples : ndarray, shape (most entries, rows)
+        The entries of every row: latents, numbers, and registers by which these are multiplied.
+        Numbers are zero where there are fewer.
     """
 
     offsets: Index
-    entries: Index
     columns: Index
     numbers: Array
     multiples: Index
@@ -271,14 +271,18 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
         raise NoTapeError("trajectories")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
-    solver = chain.parts[0].solver.preferred
+    solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
     if isinstance(solver, GramSolver):
         pattern = solver.pattern
     else:
         # In the precision of weights all latents meet.
-        pattern = GramPattern(chain.priors.at(point).full_maps)
+        pattern = GramPattern(maps)
         if not (isinstance(solver, WeightSolver) and pattern.pattern.corner == pattern.size):
             raise NoTapeError("another solver")
+    # Python's calls take as long for a small dense matrix. In the same order L is the same.
+    sparse = GramPattern(maps, small=0)
+    if np.array_equal(sparse.pattern.order, pattern.pattern.order):
+        pattern = sparse
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
     return pattern
@@ -310,14 +314,16 @@ def _write_values(
 
 
 def _design(slots: list[Slot], rows: Rows, places: Index, offset: Index) -> Design:
-    """Return the entries of the designs of sites that are not exact, row by row."""
+    """Return the entries of the designs of sites that are not exact."""
     own = rows.not_exact
-    numbers = np.stack([slot.number[own] for slot in slots], axis=1)
-    columns = np.stack([places[slot.latent[own]] for slot in slots], axis=1)
-    multiples = np.stack([slot.factor[own] for slot in slots], axis=1)
+    numbers = np.stack([slot.number[own] for slot in slots])
+    columns = np.stack([places[slot.latent[own]] for slot in slots])
+    multiples = np.stack([slot.factor[own] for slot in slots])
     met = numbers != 0.0
-    entries = np.concatenate([[0], np.cumsum(met.sum(axis=1))])
-    return Design(offset[own], entries, columns[met], numbers[met], multiples[met])
+    # Those that are zero last.
+    by_row = np.argsort(~met, axis=0, kind="stable")[: met.sum(axis=0).max(initial=0)]
+    columns, multiples = (np.take_along_axis(x, by_row, axis=0) for x in (columns, multiples))
+    return Design(offset[own], columns, np.take_along_axis(numbers, by_row, axis=0), multiples)
 
 
 def _sums(

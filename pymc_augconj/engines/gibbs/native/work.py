@@ -21,6 +21,8 @@ outer = njit(**WITHOUT_COUNTS)
 #: The same of functions that only compiled ones call; and those of them that make arrays.
 inner = njit(**{**_INNER, "_nrt": False})
 inner_with_arrays = njit(**{**_INNER, "_nrt": True})
+#: Compiles sums that processors may add up in any order.
+inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "reassoc"}})
 
 
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
@@ -35,7 +37,8 @@ class Work(NamedTuple):
     exact site. ``omega`` is ω, then λ of held sites, then h of all these; ``lam`` and ``h`` are
     views of those of held sites. ``file`` has the registers of their log densities, and ``nu`` and
     ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
-    which θ is updated, and ``scratch`` three vectors of the size of θ.
+    which θ is updated, ``scratch`` three vectors of the size of θ, and ``coefs`` and ``u`` the
+    entries of the design and the latents that predictors are made of.
     """
 
     eta: Array
@@ -56,6 +59,8 @@ class Work(NamedTuple):
     nu: Array
     ratios: Array
     found: Array
+    coefs: Array
+    u: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -65,7 +70,7 @@ def make_work(problem: Problem) -> Work:
     omega = np.zeros(2 * n_rows)
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
-        np.empty(n_rows),
+        np.empty((1, n_rows)),
         omega,
         omega[n_drawn:n_rows],
         omega[n_rows + n_drawn :],
@@ -83,4 +88,6 @@ def make_work(problem: Problem) -> Work:
         np.empty((GramSolver.ensemble, size)),
         np.empty(GramSolver.ensemble),
         np.empty(5),
+        np.empty(problem.design.columns.shape),
+        np.empty(size),
     )
