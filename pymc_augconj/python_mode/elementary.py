@@ -52,6 +52,7 @@ _REST = -1.904654299957768e-09
 _EXP = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
 _LOG = tuple(2.0 / (2 * k + 1) for k in range(10, 0, -1))
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+_LARGE = 2.0**60
 _HALF_LOG_2_PI, _FAR, _BELOW = 0.5 * math.log(2.0 * math.pi), 10.0, tuple(map(float, range(1, 10)))
 
 
@@ -99,16 +100,41 @@ def log1p(x: float) -> float:
 
 
 @_inline
-def gammaln(x: float) -> float:
-    """Return log Γ(x) for 0 < x < ∞ by Stirling's series at ten and beyond."""
+def _beyond_stirling(x: float) -> float:
+    """Return log Γ(x) − ((x − ½) log x − x + ½ log 2π) for 0 < x < ∞, by a series beyond ten."""
     product = x
     for k in _BELOW:
         product *= x + k
     is_far = x >= _FAR
     y = x if is_far else x + _FAR
-    product = 1.0 if is_far else product
     inverse = 1.0 / y
     square, total = inverse * inverse, 0.0
     for c in _STIRLING:
         total = total * square + c
-    return (y - 0.5) * log(y) - y + _HALF_LOG_2_PI + total * inverse - log(product)
+    far = total * inverse
+    near = far + (y - 0.5) * log(y) - _FAR - log(product) - (x - 0.5) * log(x)
+    return far if is_far else near
+
+
+@_inline
+def gammaln(x: float) -> float:
+    """Return log Γ(x) for 0 < x < ∞."""
+    return (x - 0.5) * log(x) - x + _HALF_LOG_2_PI + _beyond_stirling(x)
+
+
+@_inline
+def _log_ratio(x: float, y: float) -> float:
+    """Return log(1 + y/x)."""
+    ratio = y / x
+    return log1p(ratio) if ratio < _LARGE else log(y) - log(x)
+
+
+@_inline
+def betaln(x: float, y: float) -> float:
+    """Return log B(x, y) for 0 < x, y < ∞, in which large logarithms of Γ would cancel."""
+    total = x + y
+    rest = _beyond_stirling(x) + _beyond_stirling(y) - _beyond_stirling(total)
+    return (
+        rest + _HALF_LOG_2_PI - 0.5 * log(total)
+        - (x - 0.5) * _log_ratio(x, y) - (y - 0.5) * _log_ratio(y, x)
+    )  # fmt: skip

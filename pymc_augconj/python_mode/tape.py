@@ -48,7 +48,7 @@ _NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
-    *("Erfcx", "IsInf"),
+    *("Erfcx", "IsInf", "BetaLn"),
 )
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
@@ -108,6 +108,7 @@ _UFUNCS = {
     "maximum": "Maximum",
     "minimum": "Minimum",
     "gammaln": "GammaLn",
+    "betaln": "BetaLn",
     "erf": "Erf",
     "erfc": "Erfc",
     "tanh": "Tanh",
@@ -136,10 +137,6 @@ def _erfcx(x: Registers) -> Registers:
     return x.applied("Erfcx", x)
 
 
-def _gammaln(x: Registers) -> Registers:
-    return x.applied("GammaLn", x)
-
-
 # Ufuncs that are made of others.
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "logaddexp": _log_add_exp,
@@ -148,7 +145,6 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "ndtr": lambda x: 0.5 * _erfc(x / -math.sqrt(2.0)),
     "xlogy": lambda x, y: np.where(x == 0.0, 0.0, x * np.log(y)),
     "xlog1py": lambda x, y: np.where(x == 0.0, 0.0, x * np.log1p(y)),
-    "betaln": lambda x, y: _gammaln(x) + _gammaln(y) - _gammaln(x + y),
 }
 
 

@@ -12,7 +12,7 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-from .elementary import exp, gammaln, log, log1p
+from .elementary import betaln, exp, gammaln, log, log1p
 
 _LOG_HALF = math.log(0.5)
 # From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
@@ -103,7 +103,11 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
         return x if x == 0.0 or math.isnan(x) else math.copysign(1.0, x)
     if op == 33:
         return _erfcx(x)
-    return 1.0 if math.isinf(x) else 0.0
+    if op == 34:
+        return 1.0 if math.isinf(x) else 0.0
+    if 0.0 < x < math.inf and 0.0 < y < math.inf:
+        return betaln(x, y)
+    return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
 
 
 @njit(cache=True, error_model="numpy")
@@ -176,6 +180,12 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
         for k in range(count):
             if not 0.0 < x[k] < math.inf:
                 to[k] = math.lgamma(x[k])
+    elif op == 35:
+        for k in range(count):
+            to[k] = betaln(x[k], y[k])
+        for k in range(count):
+            if not (0.0 < x[k] < math.inf and 0.0 < y[k] < math.inf):
+                to[k] = _operation(op, x[k], y[k], 0.0)
     elif op == 28:
         for k in range(count):
             to[k] = 1.0 / (1.0 + exp(-x[k]))

@@ -209,7 +209,7 @@ def _log_peak(tape: TapeBuilder, shape: Index, rate: Index) -> Registers:
     """Return log p(y | y) of normal observations with a precision of their own."""
     a, r = Registers(tape, shape), Registers(tape, rate)
     half = 0.5 * a.applied("Log", 2.0 * math.pi * r)
-    return a.applied("GammaLn", a + 0.5) - a.applied("GammaLn", a) - half
+    return 0.5 * math.log(math.pi) - a.applied("BetaLn", a, 0.5) - half
 
 
 def read_params(data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Any]:
