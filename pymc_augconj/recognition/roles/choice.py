@@ -67,9 +67,15 @@ def choose_structure(
     matcher, found = Matcher(model), _find(model, forward, chosen)
     stand_ins = find_flat_stand_ins(model, [*forward, *(c.rv for c in found)])
     stand_ins = _wanted(stand_ins, chosen)
-    candidates, demoted, matched = _with_other_priors(
-        matcher, _choose(matcher, found, forward), [*stand_ins, *found], forward
-    )
+    integrated = chosen is None and has_integrated_process(model, parts.values())
+    try:
+        first = _choose(matcher, found, forward)
+    except UnknownLikelihoodError:
+        # Its covariance alone may depend on Gaussian variables.
+        if not (integrated and all(candidate.is_independent for candidate in found)):
+            raise
+        first = _Choice([], {}, [])
+    candidates, demoted, matched = _with_other_priors(matcher, first, [*stand_ins, *found], forward)
     for observed in matched:
         if observed.size == 0:
             raise DataError(
@@ -88,7 +94,7 @@ def choose_structure(
                 "variable or a hyperparameter, found one that depends on no free variable at all; "
                 "remove it, or connect it to the model"
             )
-    if not candidates and not (chosen is None and has_integrated_process(model, parts.values())):
+    if not (candidates or integrated):
         raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
     if candidates and not matched:
         what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"

@@ -231,7 +231,16 @@ def of_approximation(ls):
     gp.marginal_likelihood("y", X=T[:, None], Xu=T[::5, None], y=np.sin(2.0 * T), sigma=0.5)
 
 
-@pytest.mark.parametrize("build", [of_marginal, of_kronecker, of_approximation])
+def of_a_normal_period(ls):
+    period = pm.Normal("period", 3.0, 0.1)
+    gp = pm.gp.Marginal(cov_func=pm.gp.cov.Periodic(1, period=period, ls=ls))
+    gp.marginal_likelihood("y", X=T[:, None], y=np.sin(2.0 * T), sigma=0.5)
+
+
+PROCESSES = (of_marginal, of_kronecker, of_approximation, of_a_normal_period)
+
+
+@pytest.mark.parametrize("build", PROCESSES)
 def test_hyperparameters_of_an_integrated_process_are_sampled(build):
     model = marginal(build)
     assert not pac.recognize(model).model.blocks
