@@ -114,13 +114,6 @@ def test_process_enters_elsewhere(case):
 # -- likelihoods and links -----------------------------------------------------------------------
 
 UNKNOWN = {
-    "marginal process with a latent in its scale": (
-        lambda: pm.gp.Marginal(
-            mean_func=pm.gp.mean.Constant(c := pm.Normal("c", 0, 1)),
-            cov_func=exp(c) * pm.gp.cov.ExpQuad(2, ls=1),
-        ).marginal_likelihood("y", X=np.tile(X, (4, 1)), y=np.tile(REAL, 4), sigma=1.0),
-        "'y': expected only the predictor to depend on a latent",
-    ),
     "Poisson, log": (
         lambda: pm.Poisson("y", mu=exp(process()), observed=COUNTS),
         "'y'.*Poisson with log link.*no conjugate augmentation: use "
