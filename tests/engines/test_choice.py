@@ -62,6 +62,14 @@ def test_sites_are_held_where_auxiliary_variables_know_too_much(name):
     assert ("held sites" in str(pac.recognize(model))) == bool(expected)
 
 
+@pytest.mark.parametrize(("groups", "held"), [(40, ()), (90, ("y",))])
+def test_observations_that_are_summed_keep_their_auxiliary_variables(groups, held):
+    with pm.Model() as model:
+        u = pm.Normal("u", shape=groups)
+        classes(0.0)(u[np.arange(200) % groups])
+    assert pac.AugmentedGibbs(model=model).held == held
+
+
 def test_a_process_keeps_its_auxiliary_variables():
     with pm.Model() as model:
         f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0)).prior("f", X=X)

@@ -102,6 +102,20 @@ def test_blocks_do_not_change_the_draws(tuned):
     np.testing.assert_array_equal(np.concatenate(rows), whole.outputs)
 
 
+def test_further_values_are_those_of_the_draws():
+    with pm.Model():
+        a, b = pm.Normal("a"), pm.Normal("b", 1.0, 0.5, shape=3)
+        eta = pm.Deterministic("eta", a + pm.math.exp(b)[np.arange(40) % 3])
+        pm.Deterministic("square", pm.math.sum(b**2))
+        pm.Bernoulli("y", logit_p=eta, observed=np.arange(40) % 2)
+        draws = pac.sample(600, chains=1, random_seed=1, progressbar=False)["posterior"]
+    a, b = draws["a"].values[..., None], draws["b"].values
+    # Exponentials are not the C library's.
+    eta = a + np.exp(b)[..., np.arange(40) % 3]
+    np.testing.assert_allclose(draws["eta"], eta, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(draws["square"], (b**2).sum(axis=-1), rtol=1e-13)
+
+
 def test_new_sites_are_taken(tuned):
     """Sites that are chosen anew have another Gaussian distribution, and the same posterior."""
     sites = tuned[0]._sampler.sites

@@ -367,7 +367,7 @@ def latent_scale_of_a_covariance():
 
 
 def another_auxiliary_variable():
-    p = pm.math.invprobit(pm.Normal("b", shape=2)[GROUP[:8] % 2])
+    p = pm.math.invprobit(pm.Normal("b", 0.0, pm.HalfNormal("tau"), shape=2)[GROUP[:8] % 2])
     pm.Bernoulli("y", p=p, observed=np.arange(8) % 2)
 
 

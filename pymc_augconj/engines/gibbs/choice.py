@@ -7,7 +7,8 @@ no sites then, and factorises nothing where all are held and nothing but the lat
 Effective samples a second of regressions by that, held sites over auxiliary variables: 1.3 to 2.8
 for 30 to 100 observations and ten a coefficient, 5 to 25 for 200 to 1000, 1.2 to 11 for 1.5 to 3 a
 coefficient, 1.6 for 100 000. So ``sites="auto"`` holds the sites of counts and classes where
-nothing but the latents is learned, and these are fewer than observations and at most a hundred.
+nothing but the latents is learned, and these are fewer than observations and at most a hundred,
+unless observations can be summed to a fourth of as many.
 
 Several classes have a predictor each, and auxiliary variables draw one given the others: held sites
 give 1.0 to 106 times as many effective samples a second, and are taken. So they are for groups of
@@ -28,8 +29,11 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
 
-# Latents for which the compiled loop's dense roots are small.
-_MANY_LATENTS = 100
+from .pooled import pool
+
+# Latents for which the compiled loop's dense roots are small; how many times fewer auxiliary
+# variables there are than observations where these are summed before.
+_MANY_LATENTS, _FEWER = 100, 4
 
 
 def choose_held(
@@ -56,7 +60,8 @@ def choose_held(
     kinds = [site.likelihood for site in model.sites]
     if not all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds):
         return held
-    return held if model.hyperparameters else tuple(site.name for site in model.sites)
+    few = _FEWER * pool(model, [point, *probes]).n_rows < model.n_rows
+    return held if model.hyperparameters or few else tuple(site.name for site in model.sites)
 
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:

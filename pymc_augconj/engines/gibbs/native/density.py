@@ -8,13 +8,25 @@ import numpy as np
 
 from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
+from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
 from .held import log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner, inner_with_arrays, outer
+from .work import (
+    BASE,
+    EVIDENCE,
+    FIT,
+    REST,
+    VALUE,
+    Work,
+    inner,
+    inner_in_any_order,
+    inner_with_arrays,
+    outer,
+)
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them.
 BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD = range(3)
@@ -25,22 +37,27 @@ def log_evidence(work: Work) -> float:
     return float(work.found[EVIDENCE] + work.found[REST])
 
 
-@inner
+@inner_in_any_order
 def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
-    r, total = w.registers, 0.0
-    for k in range(p.number.size):
-        eta = w.eta[0, k]
-        total += r[p.log_peak[k]]
-        if p.kind[k] == LOGISTIC:
-            log_odds = max(eta, 0.0) + math.log1p(math.exp(-abs(eta)))
-            total += p.number[k] * eta - r[p.first[k]] * log_odds
-        elif p.kind[k] == TILTED_LAPLACE:
-            e = p.number[k] - eta
-            total -= r[p.first[k]] * abs(e) + r[p.second[k]] * e
+    r, etas, total = w.registers, w.eta[0], 0.0
+    for site in range(p.sites.size - 1):
+        kind = p.kind[p.sites[site]]
+        for k in range(p.sites[site], p.sites[site + 1]):
+            total += r[np.uint64(p.log_peak[k])]
+        if kind == LOGISTIC:
+            for k in range(p.sites[site], p.sites[site + 1]):
+                eta = etas[k]
+                log_odds = (eta if eta > 0.0 else 0.0) + log1p(exp(-abs(eta)))
+                total += p.number[k] * eta - r[np.uint64(p.first[k])] * log_odds
+        elif kind == TILTED_LAPLACE:
+            for k in range(p.sites[site], p.sites[site + 1]):
+                e = p.number[k] - etas[k]
+                total -= r[p.first[k]] * abs(e) + r[p.second[k]] * e
         else:
-            ratio = 0.5 * (p.number[k] - eta) ** 2 / r[p.second[k]]
-            total -= (r[p.first[k]] + 0.5) * math.log1p(ratio)
+            for k in range(p.sites[site], p.sites[site + 1]):
+                ratio = 0.5 * (p.number[k] - etas[k]) ** 2 / r[np.uint64(p.second[k])]
+                total -= (r[np.uint64(p.first[k])] + 0.5) * log1p(ratio)
     return total
 
 
@@ -78,8 +95,14 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
         sums[e] = 0.0
     for k in range(p.factors.shape[0]):
         weight = r[p.factors[k, 0]] * r[p.factors[k, 1]] * r[p.factors[k, 2]]
-        for e in range(p.begin[k], p.begin[k + 1]):
-            sums[p.place[e]] += weight * w.value[e]
+        place, value = p.place[p.begin[k] : p.begin[k + 1]], w.value[p.begin[k] : p.begin[k + 1]]
+        if place[-1] - place[0] == place.size - 1:
+            own = sums[place[0] : place[-1] + 1]
+            for e in range(own.size):
+                own[e] += weight * value[e]
+        else:
+            for e in range(place.size):
+                sums[place[e]] += weight * value[e]
     size = s.size
     n_flat = sums.size - size - N_CONSTANTS
     linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]

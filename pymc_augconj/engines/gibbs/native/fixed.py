@@ -139,8 +139,9 @@ class FixedLoop(NativeLoop):
             if not b.block.whitened:
                 mean = 0.0 if b.block.mean is None else b.block.mean(point)
                 # One after the other: rounding does not depend on how many there are.
-                scaled = b.scale(own) if b.block.is_independent else [b.scale(row) for row in own]
-                own[:] = scaled + mean
+                rows = (own,) if b.block.is_independent else own
+                for row in rows:
+                    row[:] = b.scale(row) + mean
         log_density, slices_made, trials, residual = stats
         same = np.full(steps, evidence), np.zeros(steps)
         columns = (log_density, *same, slices_made, trials, residual)

@@ -20,6 +20,7 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_thinning,
 )
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
+from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
@@ -190,18 +191,18 @@ def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int,
     """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
     r, size, largest = w.registers, last - first, 0.0
     which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
+    jumps, etas = np.empty(size), w.eta[0, first:last]
     for k in range(first, last):
         largest = max(largest, r[p.first[k]])
+    for k in range(size):
+        jumps[k] = r[np.uint64(p.first[first + k])] * log1p(exp(-abs(etas[k])))
     are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
     for by_saddlepoint in (False, True):
         count = 0
         if are_few and by_saddlepoint:
             break
         for k in range(first, last):
-            jumps = 0.0
-            if not are_few:
-                jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[0, k])))
-            if (jumps > MAX_JUMPS_BY_THINNING) == by_saddlepoint:
+            if (not are_few and jumps[k - first] > MAX_JUMPS_BY_THINNING) == by_saddlepoint:
                 which[count], b[count], c[count] = k, r[p.first[k]], w.eta[0, k]
                 count += 1
         if by_saddlepoint:
