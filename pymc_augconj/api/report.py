@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import cached_property
 from typing import Any
 
 from pymc.model import Model, modelcontext
@@ -16,15 +17,16 @@ from rich.text import Text
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import Site
-from pymc_augconj.plan import describe, make_plan
+from pymc_augconj.plan import Plan, describe, make_plan
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
-from .alternation import alternating
+from .alternation import alternating, not_in_turn
 from .step_choices import uses_gradient
 
 _TEXT_WIDTH = 100
@@ -96,7 +98,13 @@ def recognize(
     linear = in_linear_time(given)
     if linear is not given and vars is not None:
         vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
-    return report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
+    found = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
+    if found.alternates and (names := alternating(found, found.plan())):
+        try:
+            read_model(linear, vars=[linear[name] for name in names], compile_kwargs=compile_kwargs)
+        except AugmentationError as error:
+            return replace(found, refusal=str(error))
+    return found
 
 
 def report_of(
@@ -111,10 +119,19 @@ def report_of(
 class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
-    def __rich__(self) -> Group:
-        held = choose_held(self.model, self.start, probes=self.probes)
+    @cached_property
+    def _held(self) -> tuple[str, ...]:
+        return choose_held(self.model, self.start, probes=self.probes)
+
+    def plan(self) -> Plan:
+        """Return the moves of the step."""
         groups = LatentPriors(self.model, (self.start, *self.probes)).groups
-        plan = make_plan(self.model, held, choose_factors(self.model, held, self.start, groups))
+        factors = choose_factors(self.model, self._held, self.start, groups)
+        return make_plan(self.model, self._held, factors)
+
+    def __rich__(self) -> Group:
+        held, plan = self._held, self.plan()
+        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
         model, of_latents = self.model, zip(self.model.blocks, self.kinds, strict=True)
         forms = {block.name: block.form for block in model.blocks}
         tables: list[Table | Text] = [
@@ -129,7 +146,8 @@ class RecognitionReport(Recognition):
                 [_row(s, forms, self._link(s), _kind(s, held)) for s in model.sites],
             ),
         ]
-        in_turn = alternating(self, plan)
+        multiplying = alternating(self, plan)
+        in_turn = () if self.refusal else multiplying
         if model.hyperparameters:
             nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, groups))
             rows = [
@@ -154,6 +172,8 @@ class RecognitionReport(Recognition):
                     "NUTS alone (pm.sample, nutpie) is probably the better sampler"
                 )
             )
+        if self.refusal:
+            tables.append(Text(not_in_turn(multiplying, self.refusal)))
         if plan.factors is not None:
             names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
             listed = "; ".join(" and ".join(own) for own in names)
