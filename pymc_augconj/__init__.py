@@ -13,7 +13,7 @@ from .api.fit import fit
 from .api.fit_bambi import fit_bambi
 from .api.plot_fit import plot_fit
 from .api.predict import predict
-from .api.report import recognize
+from .api.recognize import recognize
 from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs

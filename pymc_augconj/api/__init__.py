@@ -13,12 +13,14 @@
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``fit_bambi``              ``pac.fit_bambi``: ``pac.sample`` for models written with bambi
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
+``pilot``                  the time that sampling a model takes, from short runs
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_approximation``  predictions of an approximation, which are analytic
 ``predict_draws``          predictions from posterior draws, also of a series' next steps
 ``refusals``               values of hyperparameters refused for want of digits
-``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
+``recognize``              ``pac.recognize``: read a model, and say how it will be sampled
+``report``                 what was found in a model and how it will be sampled, as tables
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step; ``pac.warm_up``
 ``sparse_step``            the Gibbs step through inducing points, log densities at its draws
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler

@@ -16,11 +16,8 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.recognition.recognizer import read_model
 
 from .fit import fit
-from .sample import sample
+from .pilot import expected_time
 
-# Draws of the pilot of the sampler, of two runs long enough for the compiled loop, and of a whole
-# run; its tuning steps, and its chains.
-_PILOT, _SHORT, _LONG, _WHOLE, _TUNE, _CHAINS = 25, 300, 600, 1000, 200, 4
 # Matrices of the largest order that an engine holds.
 _MATRICES = 3
 _ERRORS = {
@@ -102,19 +99,4 @@ def _fitted(method: str, model: Model, seconds: float, seed: int | None) -> dict
 
 def _sampled(_: str, model: Model, seconds: float, seed: int | None) -> dict[str, Any]:
     """Return the time of a whole run of the sampler."""
-    options: dict[str, Any] = {"chains": 1, "quiet": True, "compute_convergence_checks": False}
-    options |= {"progressbar": False, "random_seed": seed, "model": model}
-
-    def timed(draws: int, tune: int) -> float:
-        start = time.perf_counter()
-        sample(draws, tune=tune, **options)
-        return time.perf_counter() - start
-
-    begin = timed(1, 1)
-    a_step = max(timed(_PILOT, _PILOT) - begin, 0.0) / (2 * (_PILOT - 1))
-    if a_step * (_TUNE + _SHORT) > seconds:
-        return {"seconds": begin + _CHAINS * (_TUNE + _WHOLE) * a_step}
-    short = timed(_SHORT, _TUNE)
-    a_draw = max(timed(_LONG, _TUNE) - short, 0.0) / (_LONG - _SHORT)
-    tuned = max(short - begin, 0.0)
-    return {"seconds": begin + _CHAINS * (tuned + (_WHOLE - _SHORT) * a_draw)}
+    return {"seconds": expected_time(model, seconds, seed)[1]}

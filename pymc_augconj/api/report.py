@@ -1,14 +1,14 @@
-"""``pac.recognize``: what was found in a model and how it will be sampled, as tables."""
+"""What was found in a model and how it will be sampled, as tables."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
-from pymc.model import Model, modelcontext
+from pymc.model import Model
 from pytensor.tensor.variable import TensorVariable
 from rich.console import Console, Group
 from rich.table import Table
@@ -17,12 +17,10 @@ from rich.text import Text
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
-from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -33,78 +31,6 @@ _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.
 _MOST_LISTED = 3
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
-
-
-def recognize(
-    model: Model | None = None,
-    *,
-    vars: Sequence[TensorVariable] | None = None,
-    compile_kwargs: dict[str, Any] | None = None,
-) -> RecognitionReport:
-    """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
-
-    Of a likelihood without an augmentation only the density is used, given one affine predictor or
-    several (a mean and a standard deviation, or one predictor for each class). That is enough for
-    :func:`~pymc_augconj.sample`, which then approximates it by held Gaussian sites and corrects
-    for them, and for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of
-    :func:`~pymc_augconj.fit`. Nothing is sampled, and the model is not changed. Print the result to
-    see the latents, how each observed variable is treated and how each variable will be sampled.
-
-    Parameters
-    ----------
-    model : pymc.Model, optional
-        Taken from the context where omitted.
-    vars : sequence of variables, optional
-        The variables that a sampler is to update; Gaussian variables that are not among them are
-        read as hyperparameters. By default every Gaussian variable is a latent.
-    compile_kwargs : dict, optional
-        ``{"mode": …}``: a PyTensor mode for the functions extracted from the model. By default
-        they run without compilation; ``"NUMBA"`` evaluates a kernel matrix about twice as fast,
-        after 10 s or more of compilation the first time.
-
-    Returns
-    -------
-    RecognitionReport
-        Its ``model`` is the :class:`~pymc_augconj.model.LatentGaussianModel` for the engines.
-
-    Notes
-    -----
-    How a latent enters the predictors (column *enters through*): ``identity``, one entry per
-    observation, in order; ``selection``, one entry per observation, perhaps times data, such as an
-    intercept, a slope or a group effect; ``design matrix``, several entries per observation. A
-    predictor is the sum over all latents.
-
-    A ``pm.Potential`` that depends on latents is read like an observed variable without an
-    augmentation, if it is a sum of terms of which each entry depends on one affine predictor. A
-    Normal variable in a potential is a hyperparameter instead where other latents remain. A
-    potential of hyperparameters alone is part of their prior.
-
-    Raises
-    ------
-    NotAffineError
-        A predictor is not affine in the Gaussian latents, or a potential is no such sum.
-    UnknownLikelihoodError
-        An observed variable has neither a likelihood with a known augmentation nor a density
-        whose parameters depend on one affine predictor.
-    DataError
-        An observation is out of its likelihood's range, or an input is not finite.
-    RecognitionError
-        There is no Gaussian latent variable, nothing is observed, the model is one of single
-        precision, or the reading disagrees with PyMC's own log density.
-    TypeError
-        One of ``vars`` is no variable.
-    """
-    given = modelcontext(model)
-    linear = in_linear_time(given)
-    if linear is not given and vars is not None:
-        vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
-    found = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
-    if found.alternates and (names := alternating(found, found.plan())):
-        try:
-            read_model(linear, vars=[linear[name] for name in names], compile_kwargs=compile_kwargs)
-        except AugmentationError as error:
-            return replace(found, refusal=str(error))
-    return found
 
 
 def report_of(
@@ -118,6 +44,11 @@ def report_of(
 
 class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
+
+    #: The time of a step and of a run, in words, where a pilot was made.
+    expected: str | None = None
+    #: Reason why variables that multiply the latents cannot be drawn in turn with these.
+    refusal: str | None = None
 
     @cached_property
     def _held(self) -> tuple[str, ...]:
@@ -182,6 +113,8 @@ class RecognitionReport(Recognition):
             tables.append(Text(f"{variable.name}: drawn from its distribution given the rest"))
         for name in self.factors:
             tables.append(Text(f"{name}: depends on hyperparameters alone, part of their prior"))
+        if self.expected is not None:
+            tables.append(Text(self.expected))
         return Group(*tables)
 
     def _link(self, site: Site) -> str:

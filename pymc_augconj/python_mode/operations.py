@@ -9,7 +9,7 @@ PyTensor's own thunks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from math import log
@@ -75,7 +75,7 @@ def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tup
     if isinstance(op, Elemwise):
         function = _elementwise(node, given, in_double)
     else:
-        make = next((make for kind, make in MAKERS.items() if isinstance(op, kind)), None)
+        make = _maker_of(op.__class__)
         function = None if make is None or others else make(node)
     if function is not None and isinstance(op, IncSubtensor | AdvancedIncSubtensor):
         given[1] = False  # what is written to an array may be a number
@@ -84,6 +84,11 @@ def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tup
     if not (found or others) and isinstance(out.type, TensorType) and out.type.ndim == 0:
         function = of_type(function, None)  # of NumPy's scalars
     return function, found and isinstance(op, Shape_i)
+
+
+@cache
+def _maker_of(kind: Any) -> Callable[[Apply], Call | None] | None:
+    return next((make for known, make in MAKERS.items() if issubclass(kind, known)), None)
 
 
 def is_number(var: Variable) -> bool:
@@ -278,6 +283,13 @@ def _of_equal_lengths(function: Call, node: Apply, given: Sequence[bool]) -> Cal
 # -- whether an operation is like NumPy's ----------------------------------------------------------
 
 
+@cache
+def _is_plain(kind: Any, *, by_thunk: bool = False) -> bool:
+    if issubclass(kind, HasInnerGraph | RNGConsumerOp):
+        return False
+    return not by_thunk or kind.make_thunk in (Op.make_thunk, COp.make_thunk)
+
+
 def is_plain(node: Apply) -> bool:
     """Return whether an operation is one of NumPy's, or is executed by PyTensor as if it were.
 
@@ -285,9 +297,7 @@ def is_plain(node: Apply) -> bool:
     all of their inputs, or call a Python function for every element.
     """
     op, core = node.op, getattr(node.op, "core_op", node.op)
-    if any(isinstance(each, HasInnerGraph | RNGConsumerOp) for each in (op, core)):
-        return False
-    if op.destroy_map or type(core).make_thunk not in (Op.make_thunk, COp.make_thunk):
+    if op.destroy_map or not (_is_plain(op.__class__) and _is_plain(core.__class__, by_thunk=True)):
         return False
     if isinstance(op, Elemwise):
         return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC

@@ -32,9 +32,6 @@ class Recognition:
         What the predictors of observed variables with several are called, by the variable's name.
     alternates : tuple of str
         Gaussian variables that are no latents beside those of the model.
-    refusal : str, optional
-        Reason why those that multiply latents cannot be drawn in turn with these, where that was
-        looked for.
     """
 
     model: LatentGaussianModel
@@ -44,7 +41,6 @@ class Recognition:
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alternates: tuple[str, ...] = ()
-    refusal: str = ""
 
     def require_proper(self) -> None:
         """Raise a RecognitionError if the data leave flat coefficients without a proper posterior.

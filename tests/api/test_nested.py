@@ -297,6 +297,11 @@ def test_engines_are_advised(logistic):
     assert np.isnan(stopped["seconds"]["nested"])
 
 
+def test_the_time_of_a_step_is_told(logistic):
+    assert "Expected time" not in str(pac.recognize(logistic.model))
+    assert "ms a step; " in str(pac.recognize(logistic.model, pilot=1e-9))
+
+
 def test_the_evidence_of_normal_data():
     rng = np.random.default_rng(2)
     X, y = np.linspace(0, 1, 12)[:, None], rng.standard_normal(12)

@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 from numpy.exceptions import AxisError
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.latents.joint import LatentPrior

@@ -8,7 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.errors import DataError, NotAffineError, RecognitionError, UnknownLikelihoodError
 from pymc_augconj.recognition.predictors import designs
 from pymc_augconj.recognition.recognizer import read_model

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 
 N = 200_000
 N_GROUPS = 100

@@ -109,6 +109,8 @@ class HeldSites:
         self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None
         self.lam: Array | None = None
+        # The mean of the approximation: the sites are written about it.
+        self.mean = np.empty(0)
         # Asked for at every evaluation of r: kept with the sites that it is of.
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
@@ -133,10 +135,14 @@ class HeldSites:
             self._parts = (self.h, self.lam, found)
         return found[self._index[name]]
 
+    def mean_of(self, name: str) -> Array:
+        """Return the predictors of a variable that its sites are written about, (P, N)."""
+        return self._layout.moments(self.mean, self.chosen[1])[self._index[name]][0]
+
     @property
     def state(self) -> dict[str, Any]:
         """The chosen sites, and the number of slices learned."""
-        known = ("h", "lam", "slices", "trials", "angle", "_count", "_window", "_moments")
+        known = ("h", "lam", "mean", "slices", "trials", "angle", "_count", "_window", "_moments")
         return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 
     @state.setter
@@ -183,7 +189,7 @@ class HeldSites:
         coupling = self._layout.coupling
         try:
             if all(site.likelihood.traits.propagates for site in self._model.sites):
-                h, lam = self._propagate(self._bound(point), start)
+                h, lam, mean = self._propagate(self._bound(point), start)
             else:
                 if self._by_moments:
                     h, lam, mean = self._expected(point)
@@ -194,11 +200,12 @@ class HeldSites:
                     positive = coupling.nonnegative(lam)
                     h, lam = h + coupling.product(positive - lam, mean), positive
         except (NotPositiveDefiniteError, FloatingPointError):
-            h = lam = np.full(coupling.size, np.nan)
-        if np.isfinite(h).all() and np.isfinite(lam).all():
-            self.h, self.lam = h, lam
+            h = lam = mean = np.full(coupling.size, np.nan)
+        if all(np.isfinite(x).all() for x in (h, lam, mean)):
+            self.h, self.lam, self.mean = h, lam, mean
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
+            self.mean = np.zeros(coupling.n_rows)
             if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
 
@@ -236,8 +243,10 @@ class HeldSites:
         ).evaluation
         return end.h, end.lam, end.mean
 
-    def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array]:
-        """Return sites by expectation propagation."""
+    def _propagate(
+        self, bound: Bound, start: tuple[Array, Array] | None
+    ) -> tuple[Array, Array, Array]:
+        """Return h, λ and the mean of expectation propagation."""
         family, layout = bound.family, self._layout
         h, lam = start or bound.prior.first_sites(layout.coupling)
         for _ in range(_MAX_ITER):
@@ -258,7 +267,7 @@ class HeldSites:
             h, lam = h + _DAMPING * move_h, lam + _DAMPING * move_lam
             if np.mean(moved**2 * posterior.var) < _TOL**2:
                 break
-        return h, lam
+        return h, lam, posterior.mean
 
 
 def _climb(bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array, Array]:
@@ -276,8 +285,9 @@ class Held:
         self._site, self.held_sites = site, sites
         self.groups = (tuple(range(site.likelihood.n_predictors)),)
 
-    def draw_auxiliary(self, *given: Any) -> None:
-        """Return no ω."""
+    def draw_auxiliary(self, *given: Any) -> tuple[Array, Array]:
+        """Return the sites in place of ω: one object until they are chosen anew."""
+        return self.sites()
 
     def sites(self, *given: Any) -> tuple[Array, Array]:
         """Return (h, Λ)."""
@@ -326,6 +336,13 @@ class SiteData:
     y: Array
     eta: Array = field(default_factory=lambda: np.empty(0))
     params: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def centre(self) -> Array:
+        """The predictors that its site is written about; zeros before any ω was drawn."""
+        if isinstance(self.how, Held):
+            return self.how.held_sites.mean_of(self.site.name)
+        return self.eta if self.eta.size else np.zeros((self.site.likelihood.n_predictors, 1))
 
     def log_densities(self, eta: Array, point: Point) -> Array:
         """Return log p(y | η) of every observation, given all predictors."""

@@ -86,9 +86,10 @@ class SiteTerms:
         self._origin: Array | None = None
 
     def condition(self, omegas: Sequence[Any]) -> None:
-        """Take these ω, one for every member, and what is held now."""
-        self.omegas = omegas
-        if not all(data.exact for data, _ in self._members):
+        """Take these ω, one for every member; the sites stay where all are exact or held."""
+        known, self.omegas = self.omegas, omegas
+        pairs = zip(self._members, omegas, known, strict=True)
+        if any(not data.exact and (new is None or new is not old) for (data, _), new, old in pairs):
             self._term = self._origin = None
 
     def at(self, offset: Array) -> SiteSum:
@@ -117,7 +118,7 @@ class SiteTerms:
         if self._rest is None:
             self._rest = self._split()
         if self._origin is None:
-            self._points = [self._modes.get(i, _eta(d)) for i, (d, _) in enumerate(self._members)]
+            self._points = [self._modes.get(i, d.centre) for i, (d, _) in enumerate(self._members)]
             pairs = zip(self._points, self._members, strict=True)
             own = [eta[list(data.how.groups[g])] for eta, (data, g) in pairs]
             self._origin = self.layout.stack_rows(own)
@@ -197,8 +198,3 @@ def _log_density(data: SiteData, eta: Array) -> float:
     """Return Σ log p(y | η) at predictors of shape (P, N)."""
     found = data.site.likelihood.log_density(data.y, eta, data.params)
     return float(np.sum(np.broadcast_to(found, data.y.shape)))
-
-
-def _eta(data: SiteData) -> Array:
-    """Return the predictors that ω was drawn for; before any draw, zeros."""
-    return data.eta if data.eta.size else np.zeros((data.site.likelihood.n_predictors, 1))

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy.special import log_expit, log_ndtr
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit

@@ -14,7 +14,7 @@ import pytest
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.python_mode import operations, python_mode
 from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.recognition.graph.functions import PointFunction

@@ -12,7 +12,7 @@ from pymc.gp.mean import Linear as LinearMean
 from scipy.linalg import solve_triangular
 
 import pymc_augconj as pac
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.point import Argument
 from pymc_augconj.python_mode import python_mode
 from tests.recognition.conftest import Reading

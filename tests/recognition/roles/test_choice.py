@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_augconj.api.report import recognize
+from pymc_augconj.api.recognize import recognize
 from pymc_augconj.engines.gibbs.moves.given_latents import update_likelihood
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import NotAffineError, RecognitionError
