@@ -17,6 +17,7 @@ TOPICS = (
     "fixed_kernel",
     "learned_kernel",
     "small_models",
+    "priors",
     "held_sites",
     "sparse_sampling",
     "structured",

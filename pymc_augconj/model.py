@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pymc_augconj.typing import Array, Index, Mask
 from .block import LatentBlock
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.contract import MultiLikelihood
-from .linalg.linear_map import LinearMap
+from .linalg.linear_map import DenseMap, LinearMap
 from .point import Point, PointMap
 
 
@@ -97,6 +97,35 @@ class EntryDensities(Protocol):
 
 
 @dataclass(frozen=True)
+class ColumnScales:
+    """A vector each entry of which scales one latent, in its prior or all predictors, alone.
+
+    ``latents`` of the block of number ``block`` are those of the entries, in their order, and
+    ``densities`` the log prior of every entry.
+    """
+
+    block: int
+    latents: Index
+    densities: EntryDensities
+    _std: PointMap[Array]
+    _map: PointMap[LinearMap]
+
+    @property
+    def names(self) -> frozenset[Any]:
+        """Entries of the point that the scales depend on."""
+        return frozenset((*self._std.names, *self._map.names))
+
+    def __call__(self, point: Point) -> tuple[Array, Array]:
+        """Return the latents' standard deviations, and the factors of their columns."""
+        A, std = self._map(point), np.asarray(self._std(point))[self.latents]
+        factors = A.columns if isinstance(A, DenseMap) else None
+        if factors is None:
+            # Factors that rounding hides are unknown.
+            return std, np.full_like(std, np.nan if self._map.names else 1.0)
+        return std, factors[self.latents]
+
+
+@dataclass(frozen=True)
 class Hyperparameter:
     """One free variable that is not a Gaussian latent."""
 
@@ -114,6 +143,8 @@ class Hyperparameter:
     why_not_optimised: str | None = None
     #: None where its entries are few, or not independent given everything else.
     entries: EntryDensities | None = None
+    #: None where its entries do not scale one latent each.
+    columns: ColumnScales | None = None
 
     @cached_property
     def size(self) -> int:

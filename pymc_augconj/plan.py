@@ -2,6 +2,8 @@
 
 0. vectors whose *entries* are independent given everything else, all entries at once; and scalars
    while such a vector moves against them, where only their product matters;
+   vectors each entry of which scales one latent likewise, given the scaled latents, and once more
+   before move 3 with the latents integrated out;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
    *level* ones once more, while the level of a predictor moves against them;
    *joint* ones, which enter a covariance too, likewise but with a new factorisation;
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from .model import Hyperparameter, LatentGaussianModel
+from .model import EntryDensities, Hyperparameter, LatentGaussianModel
 from .point import PointMap
 
 # From this many collapsed scalars on, NUTS replaces slice sampling if possible.
@@ -34,6 +36,8 @@ BY_ENTRY = "entries of "
 EXCHANGE = "exchange of "
 # Larger vectors are left to PyMC.
 LARGEST_SLICED = 60
+# Order of the largest inverse by which scales of latents are drawn with these integrated out.
+_LARGEST_INVERSE = 1_000
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,9 @@ class Plan:
     """Hyperparameters by the move that updates them, and hyperparameters left to PyMC.
 
     With groups of predictors, ``of_blocks`` has the hyperparameters of move 3 by latent block.
-    ``level`` is a part of ``likelihood``. ``factors`` are there where latents are not drawn all at
-    once.
+    ``level`` is a part of ``likelihood``, and ``by_column`` the part of ``by_entry`` that scales
+    latents: what these scales depend on is in ``joint`` too. ``factors`` are there where latents
+    are not drawn all at once.
     """
 
     likelihood: tuple[Hyperparameter, ...]
@@ -61,6 +66,7 @@ class Plan:
     prior_only: tuple[Hyperparameter, ...]
     left_to_pymc: tuple[Hyperparameter, ...]
     by_entry: tuple[Hyperparameter, ...] = ()
+    by_column: tuple[Hyperparameter, ...] = ()
     of_blocks: Mapping[str, tuple[Hyperparameter, ...]] = field(default_factory=dict)
     factors: Factors | None = None
 
@@ -82,8 +88,15 @@ class Plan:
             (vector, h)
             for vector in self.by_entry
             for h in own
-            if vector.entries is not None and h.value_name in vector.entries.exchanges
+            if h.value_name in self.densities_of(vector).exchanges
         )
+
+    def densities_of(self, vector: Hyperparameter) -> EntryDensities:
+        """Return the densities of a vector's entries; of one in ``by_column`` their log priors."""
+        columns = vector.columns if vector in self.by_column else None
+        found = vector.entries if columns is None else columns.densities
+        assert found is not None  # see make_plan
+        return found
 
     @cached_property
     def updated(self) -> tuple[Hyperparameter, ...]:
@@ -92,7 +105,7 @@ class Plan:
 
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
         """Return the plan restricted to some hyperparameters."""
-        moves = ("likelihood", "level", "joint", "collapsed", "prior_only", "by_entry")
+        moves = ("likelihood", "level", "joint", "collapsed", "prior_only", "by_entry", "by_column")
         some: dict[str, Any] = {move: tuple(filter(keep, getattr(self, move))) for move in moves}
         of_blocks = {name: tuple(filter(keep, own)) for name, own in self.of_blocks.items()}
         some["of_blocks"] = {name: own for name, own in of_blocks.items() if own}
@@ -103,13 +116,18 @@ def make_plan(
     model: LatentGaussianModel, held: Collection[str] = (), factors: Factors | None = None
 ) -> Plan:
     """Assign every hyperparameter of ``model`` to a move."""
-    by_entry = tuple(h for h in model.hyperparameters if h.entries is not None)
-    few = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
-    ours = [h for h in few if h not in by_entry]
     # With several groups of predictors a move integrates out some of the latents only.
     grouped = factors is not None or any(
         len(s.likelihood.groups) > 1 for s in model.sites if s.name not in held
     )
+    by_column: tuple[Hyperparameter, ...] = ()
+    coupled = any(s.likelihood.traits.coupled for s in model.sites)
+    if not (grouped or held or coupled) and _inverse(model) <= _LARGEST_INVERSE:
+        by_column = tuple(h for h in model.hyperparameters if h.columns is not None)
+    vectors = [h for h in model.hyperparameters if h.entries is not None or h in by_column]
+    by_entry = tuple(vectors)
+    few = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
+    ours = [h for h in few if h not in by_entry]
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
     moves["prior"] = "joint" if grouped else "collapsed"
     chosen = {
@@ -122,6 +140,8 @@ def make_plan(
         name = only(model, h) if h.role == "prior" else None
         if name is not None:
             of_blocks[name] = (*of_blocks.get(name, ()), h)
+    scaling = {name for h in by_column if h.columns is not None for name in h.columns.names}
+    chosen["joint"] += tuple(h for h in chosen["collapsed"] if h.value_name in scaling)
     of_own = {h.name for own in of_blocks.values() for h in own}
     chosen["joint"] = tuple(h for h in chosen["joint"] if h.name not in of_own)
     if factors:
@@ -137,9 +157,15 @@ def make_plan(
         factors=factors,
         level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h, factors)),
         by_entry=by_entry,
+        by_column=by_column,
         of_blocks=of_blocks,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in (*ours, *by_entry)),
     )
+
+
+def _inverse(model: LatentGaussianModel) -> int:
+    """Return the order of the matrix that is inverted for the latents' conditional precision."""
+    return min(model.n_rows, model.latent_size)
 
 
 def _is_read(hyperparameter: Hyperparameter, reads: Iterable[PointMap[Any]]) -> bool:
@@ -215,12 +241,23 @@ def describe(
     plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False, held: bool = False
 ) -> str:
     """Describe in a few words how ``hyperparameter`` will be sampled."""
+    if hyperparameter in plan.by_column:
+        return (
+            "slice sampling of all entries at once given the scaled latents, and entry by entry "
+            "given ω, latents integrated out"
+        )
     if hyperparameter in plan.by_entry:
         return "slice sampling of all entries at once, given the latents"
     if hyperparameter in plan.likelihood:
         without = "" if held else ", ω integrated out"
         level = ", and with their level" if hyperparameter in plan.level else ""
         return f"slice sampling given the latents{without}{level}"
+    if hyperparameter in plan.joint and hyperparameter in plan.collapsed:
+        how = "NUTS" if by_gradient else "slice sampling"
+        return (
+            f"slice sampling given the whitened latents, ω integrated out; {how} given ω, latents "
+            "integrated out"
+        )
     if hyperparameter in plan.joint:
         how = "elliptical slices" if held else "slice sampling"
         return f"{how} given the whitened latents" + ("" if held else ", ω integrated out")

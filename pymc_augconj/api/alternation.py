@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,9 @@ class Alternation:
         ours = {var.name for var in step.vars}.intersection(n for A in model.maps for n in A.names)
         movable = [h for h in model.hyperparameters if h.value_name in ours]
         self.ridges: tuple[Ridge, ...] = ()
-        if companion is not None or ours.intersection(h.value_name for h in step.plan.by_entry):
+        # Scales of single latents move against these by themselves.
+        slopes = (h.value_name for h in step.plan.by_entry if h not in step.plan.by_column)
+        if companion is not None or ours.intersection(slopes):
             # Of the model itself: derivatives are by observation.
             chain = step.make_sampler(point, by_observation=True).chain
             self.ridges = find_ridges(chain, point, movable)
@@ -109,13 +111,28 @@ class Alternation:
 def companion_of(
     make: Callable[[list[Any]], Any], found: Recognition, plan: Plan, model: Model
 ) -> tuple[Any, list[Any]]:
-    """Return the step of Gaussian variables that multiply the latents, and its variables."""
+    """Return the step of Gaussian variables that multiply the latents, and its variables.
+
+    Where it is refused a warning says so: then they are sampled like other hyperparameters.
+    """
     names = alternating(found, plan)
-    with suppress(AugmentationError):
-        if names:
-            companion = make([model[name] for name in names])
-            return companion, list(companion.vars)
-    return None, []
+    if not names:
+        return None, []
+    try:
+        companion = make([model[name] for name in names])
+    except AugmentationError as error:
+        warnings.warn(not_in_turn(names, error), UserWarning, stacklevel=4)
+        return None, []
+    return companion, list(companion.vars)
+
+
+def not_in_turn(names: Sequence[str], why: object) -> str:
+    """Say that variables are not drawn in turn with the latents that they multiply."""
+    listed = ", ".join(map(repr, names))
+    return (
+        f"{listed}: expected to be drawn jointly, in turn with the latents that they multiply, but "
+        f"are updated like other hyperparameters, which mixes slowly: {why}"
+    )
 
 
 def choose_variables(

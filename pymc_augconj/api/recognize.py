@@ -8,8 +8,10 @@ from typing import Any
 from pymc.model import Model, modelcontext
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
 
+from .alternation import alternating
 from .pilot import CHAINS, TUNE, WHOLE, expected_time
 from .report import RecognitionReport, report_of
 
@@ -83,6 +85,11 @@ def recognize(
     if linear is not given and vars is not None:
         vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
     report = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
+    if report.alternates and (names := alternating(report, report.plan())):
+        try:
+            report_of(linear, vars=[linear[n] for n in names], compile_kwargs=compile_kwargs)
+        except AugmentationError as error:
+            report.refusal = str(error)
     if pilot is not None:
         a_step, run = expected_time(given, pilot)
         report.expected = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 from pymc.model import Model
@@ -19,11 +20,11 @@ from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import Site
-from pymc_augconj.plan import describe, make_plan
+from pymc_augconj.plan import Plan, describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
-from .alternation import alternating
+from .alternation import alternating, not_in_turn
 from .step_choices import uses_gradient
 
 _TEXT_WIDTH = 100
@@ -46,11 +47,22 @@ class RecognitionReport(Recognition):
 
     #: The time of a step and of a run, in words, where a pilot was made.
     expected: str | None = None
+    #: Reason why variables that multiply the latents cannot be drawn in turn with these.
+    refusal: str | None = None
+
+    @cached_property
+    def _held(self) -> tuple[str, ...]:
+        return choose_held(self.model, self.start, probes=self.probes)
+
+    def plan(self) -> Plan:
+        """Return the moves of the step."""
+        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
+        factors = choose_factors(self.model, self._held, self.start, groups)
+        return make_plan(self.model, self._held, factors)
 
     def __rich__(self) -> Group:
-        held = choose_held(self.model, self.start, probes=self.probes)
+        held, plan = self._held, self.plan()
         groups = LatentPriors(self.model, (self.start, *self.probes)).groups
-        plan = make_plan(self.model, held, choose_factors(self.model, held, self.start, groups))
         model, of_latents = self.model, zip(self.model.blocks, self.kinds, strict=True)
         forms = {block.name: block.form for block in model.blocks}
         tables: list[Table | Text] = [
@@ -65,7 +77,8 @@ class RecognitionReport(Recognition):
                 [_row(s, forms, self._link(s), _kind(s, held)) for s in model.sites],
             ),
         ]
-        in_turn = alternating(self, plan)
+        multiplying = alternating(self, plan)
+        in_turn = () if self.refusal else multiplying
         if model.hyperparameters:
             nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, groups))
             rows = [
@@ -90,6 +103,8 @@ class RecognitionReport(Recognition):
                     "NUTS alone (pm.sample, nutpie) is probably the better sampler"
                 )
             )
+        if self.refusal:
+            tables.append(Text(not_in_turn(multiplying, self.refusal)))
         if plan.factors is not None:
             names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
             listed = "; ".join(" and ".join(own) for own in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.contract import lift
-from pymc_augconj.model import EntryDensities, LatentGaussianModel, Site
+from pymc_augconj.model import ColumnScales, EntryDensities, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 
@@ -28,6 +28,7 @@ from .observed.vector_outcomes import mark_unpredictable, without_vectors
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
+from .roles.columns import find_columns
 from .roles.entries import FEWEST, exchanges, separate_entries
 from .roles.forward import read_forward
 from .roles.structure import read_hyperparameters
@@ -69,15 +70,23 @@ def _read(
     inputs = Inputs(structure.latents, matched)
     inputs.check()
     maps = predictors.maps(points)
-    entries = _separate_entries(space, points)
     densities = log_densities(matched, structure.latents, space)
     terms = prior_terms(structure, space)
+    sites = _sites(matched, space, points[0], inputs)
+    others = {name for site in sites for name in site.params.names}.union(
+        predictors.offset.names, *(b.mean.names for b in blocks if b.mean is not None)
+    )
+    vectors = _read_vectors(
+        space, points, lambda value, wide: find_columns(
+            value, blocks, maps, others, list(terms.values()), space, wide
+        )
+    )  # fmt: skip
     prior = log_prior(list(terms.values()), structure, space, densities)
     reading = LatentGaussianModel(
         blocks=blocks,
-        sites=_sites(matched, space, points[0], inputs),
+        sites=sites,
         hyperparameters=read_hyperparameters(
-            structure.latents, matched, predictors.graph, space, points[0], structure.held, entries
+            structure.latents, matched, predictors.graph, space, points[0], structure.held, vectors
         ),
         forward=read_forward(structure, space, points[0]),
         n_rows=sum(observed.size * len(observed.predictors) for observed in matched),
@@ -113,20 +122,32 @@ def _read(
     )
 
 
-def _separate_entries(space: ValueSpace, points: Sequence[Point]) -> dict[str, EntryDensities]:
-    """Return the densities of the entries of hyperparameters that are long vectors, by value."""
+def _read_vectors(
+    space: ValueSpace,
+    points: Sequence[Point],
+    columns_of: Callable[[Variable, Sequence[Point]], ColumnScales | None],
+) -> dict[str, tuple[EntryDensities | None, ColumnScales | None]]:
+    """Return what is known of the entries of hyperparameters that are long vectors, by value.
+
+    It is their densities where they are independent given everything else, and the latents that
+    they scale.
+    """
     values = [v for v in space.inputs.values() if points[0][v.name].size >= FEWEST]
     values = [value for value in values if value.dtype.startswith("float")]
     if not values:
         return {}
     terms, inputs = all_log_densities(space.model), space.model.inputs
-    found: dict[str, EntryDensities] = {}
+    found: dict[str, tuple[EntryDensities | None, ColumnScales | None]] = {}
     for value in values:
         own = PointFunction([t for t in terms if depends_on(t, value)], inputs, space.mode)
         wide = [*points, *space.prior_points(points[0])]
-        if (separate := separate_entries(value.name, own, wide)) is not None:
-            found[value.name] = separate
-            separate.exchanges = exchanges(value, terms, space, wide)
+        separate, columns = separate_entries(value.name, own, wide), columns_of(value, wide)
+        found[value.name] = separate, columns
+        if separate is not None or columns is not None:
+            exchanged = exchanges(value, terms, space, wide)
+            for densities in (separate, None if columns is None else columns.densities):
+                if densities is not None:
+                    densities.exchanges = exchanged
     return found
 
 

@@ -105,6 +105,21 @@ def test_a_complete_store_is_returned_and_takes_more_draws(model, monkeypatch):
     assert_equal(more, expected)
 
 
+def test_a_companion_goes_on_where_it_was():
+    y = np.random.default_rng(2).standard_normal((4, 5))
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=(4, 2))
+        w = pm.Normal("w", 0.0, pm.HalfNormal("scale", 1.0), shape=(5, 2))
+        pm.Normal("y", f @ w.T, pm.Gamma("sigma", 4, 4), observed=y)
+    assert pac.AugmentedGibbs(model=model).alternation.companion is not None
+    store, options = {}, {**OPTIONS, "tune": 30}
+    expected = pac.sample(16, model=model, **options)
+    pac.sample(6, model=model, zarr_store=store, **options)
+    resumed = pac.sample(16, model=model, zarr_store=store, resume=True, **options)
+    assert_equal(resumed, expected)
+    assert np.all(np.ptp(resumed["posterior"]["w"].values, axis=1) > 0.0)
+
+
 @pytest.fixture(scope="module")
 def begun(model):
     store = {}

@@ -136,3 +136,24 @@ def test_both_factors_are_recorded():
     for name in ("f", "w", "sigma", "scale"):
         assert np.all(np.ptp(first[name].values, axis=1) > 0.0)
         np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_a_companion_that_is_refused_is_said():
+    with pm.Model() as model:
+        f, w = pm.Normal("f", shape=(5, 2)), pm.Normal("w", shape=(6, 2))
+        # Affine in f, and in w alone it is not.
+        pm.Normal("y", f @ w.T + (w**2).sum(axis=1), 1.0, observed=np.zeros((5, 6)))
+    report = pac.recognize(model)
+    in_turn, refused = "in turn with the latents that it multiplies", "'w': expected to be drawn"
+    assert in_turn not in str(report)
+    assert refused in str(report)
+    assert "affine" in report.refusal
+    with pytest.warns(UserWarning, match=f"{refused} jointly.*mixes slowly: .*affine"):
+        step = pac.AugmentedGibbs(model=model)
+    assert step.alternation.companion is None
+    assert {var.name for var in step.vars} == {"f", "w"}
+    with pm.Model() as model:
+        factor_analysis()
+    report = pac.recognize(model)
+    assert in_turn in str(report)
+    assert not report.refusal

@@ -4,7 +4,8 @@
 1. hyperparameters of the likelihoods given the latents, ω integrated out; some of them once more
    while the level of a predictor moves against them, see :mod:`.moves.given_latents`;
 2. ω given everything;
-3. hyperparameters of the prior given ω, the latents integrated out;
+3. hyperparameters of the prior given ω, the latents integrated out; scales of single latents entry
+   by entry, see :mod:`.moves.columns`;
 4. the latents given everything.
 
 Where a likelihood has several groups of predictors, moves 2 and 4 are made for one part of the
@@ -32,7 +33,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chain import Chain
-from .moves import given_latents, latents
+from .moves import columns, given_latents, latents
 from .observed import HeldSites
 from .parts import Part
 from .state import GibbsInfo, State, Update
@@ -133,13 +134,18 @@ class GibbsSampler:
         for _ in range(self.sweeps - 1):
             given_latents.update_entries(rng, chain, state)
             given_latents.update_exchanges(rng, chain, state)
+            if chain.plan.by_column:
+                given_latents.update_joint(rng, chain, state)
             state.info.log_evidence = 0.0
             for part in self.parts:
                 if part.factors:
                     latents.draw_by_factor(rng, chain, state, part)
                     continue
                 latents.draw_auxiliary(rng, chain, state, part)
-                latents.draw_latents(rng, chain, state, part, relax=True)
+                for member in chain.plan.by_column:
+                    columns.update_columns(rng, chain, state, part, member)
+                relax = not chain.plan.by_column
+                latents.draw_latents(rng, chain, state, part, relax=relax)
         self._describe(state)
         latents.draw_forward(rng, chain, state)
         return state.point, state.info
@@ -151,11 +157,13 @@ class GibbsSampler:
             latents.draw_by_factor(rng, chain, state, part)
             return
         latents.draw_auxiliary(rng, chain, state, part)
+        for member in chain.plan.by_column:
+            columns.update_columns(rng, chain, state, part, member)
         before = dict(state.point)
         latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
-        relax = not part.collapsed
+        relax = not (part.collapsed or chain.plan.by_column)
         try:
             latents.draw_latents(rng, chain, state, part, relax=relax)
         except NotPositiveDefiniteError:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, UncertainEvidenceError
-from pymc_augconj.model import EntryDensities, Hyperparameter
+from pymc_augconj.model import Hyperparameter
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
@@ -30,6 +30,8 @@ class Target(Protocol):
 
 #: The log density and its derivatives, by entry of the point.
 Gradient = Callable[[Point], tuple[float, Mapping[str, Array]]]
+#: Log densities of the entries of a vector, by the point.
+Densities = Callable[[Point], Array]
 #: ``(target, flat value, generator) -> new value``, which evaluates the flat value first.
 Update = Callable[[Target, Array, np.random.Generator], Array]
 
@@ -109,7 +111,7 @@ class EntryTarget:
     finite at the first value asked for.
     """
 
-    def __init__(self, point: Point, member: Hyperparameter, densities: EntryDensities) -> None:
+    def __init__(self, point: Point, member: Hyperparameter, densities: Densities) -> None:
         self._candidate, self._member, self._densities = dict(point), member, densities
         self.evaluations = 0
 
@@ -207,7 +209,7 @@ class State:
         target.write(self.point, value)
 
     def update_entries(
-        self, rng: np.random.Generator, move: str, member: Hyperparameter, densities: EntryDensities
+        self, rng: np.random.Generator, move: str, member: Hyperparameter, densities: Densities
     ) -> None:
         """Run the update of a vector whose entries are independent given everything else."""
         target: Any = EntryTarget(self.point, member, densities)

@@ -11,7 +11,7 @@ Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation, Bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from pymc.logprob.transforms import LogTransform
@@ -68,6 +68,17 @@ def separate_entries(
     name: str, terms: PointFunction, points: Sequence[Point]
 ) -> SeparateEntries | None:
     """Return the terms by entry of the vector ``name``; None if a term depends on two entries."""
+    owner = find_owners(name, terms, points)
+    return None if owner is None else SeparateEntries(name, terms, owner, points[0][name].size)
+
+
+def find_owners(
+    name: str, terms: Callable[[Point], Sequence[Array]], points: Sequence[Point]
+) -> Index | None:
+    """Return the one entry of the vector ``name`` that each term depends on at some point.
+
+    It is −1 where there is none, and None if a term depends on two.
+    """
     owner: Index | None = None
     for seed, point in enumerate(points):
         rng = np.random.default_rng(seed)
@@ -81,8 +92,7 @@ def separate_entries(
             return None
         else:
             owner = np.maximum(owner, found)
-    assert owner is not None
-    return SeparateEntries(name, terms, owner, points[0][name].size)
+    return owner
 
 
 def exchanges(
@@ -127,7 +137,7 @@ def _is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequen
 
 
 def _owners(
-    name: str, terms: PointFunction, point: Point, rng: np.random.Generator
+    name: str, terms: Callable[[Point], Sequence[Array]], point: Point, rng: np.random.Generator
 ) -> Index | None:
     """Return the one entry that each term depends on, −1 where none; None if two."""
     value = point[name]
@@ -149,7 +159,7 @@ def _owners(
     return np.where(depends, owner, -1)
 
 
-def _flat(terms: PointFunction, point: Point) -> Array:
+def _flat(terms: Callable[[Point], Sequence[Array]], point: Point) -> Array:
     with np.errstate(all="ignore"):
         return np.concatenate([np.ravel(term) for term in terms(point)])
 

@@ -20,7 +20,7 @@ from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import EntryDensities, Hyperparameter
+from pymc_augconj.model import ColumnScales, EntryDensities, Hyperparameter
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex
@@ -82,12 +82,12 @@ def read_hyperparameters(
     space: ValueSpace,
     point: Point,
     held: Mapping[str, str],
-    entries: Mapping[str, EntryDensities],
+    vectors: Mapping[str, tuple[EntryDensities | None, ColumnScales | None]],
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
     ``predictors`` is the graph of the stacked η in value variables; ``held`` says why some must not
-    be optimised, by their names; ``entries`` has the densities of the entries of vectors, by their
+    be optimised, by their names; ``vectors`` has what is known of the entries of vectors, by their
     names in the point, which may be any.
     """
     in_values = space.model.in_values
@@ -114,6 +114,7 @@ def read_hyperparameters(
             role = "prior"
         else:
             role = "none"
+        entries, columns = vectors.get(value.name, (None, None))
         found.append(
             Hyperparameter(
                 name=rv.name,
@@ -122,7 +123,8 @@ def read_hyperparameters(
                 continuous=value.dtype.startswith("float"),
                 role=role,
                 why_not_optimised=held.get(rv.name),
-                entries=entries.get(value.name),
+                entries=entries,
+                columns=columns,
             )
         )
     return tuple(found)

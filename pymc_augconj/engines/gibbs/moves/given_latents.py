@@ -20,8 +20,10 @@ from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, EXCHANGE
-from pymc_augconj.point import Point
+from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
+
+from .columns import update_given_coefficients
 
 # λ of a row: the Fisher information of log r in a normal observation of the precision r.
 _INFORMATION = 0.5
@@ -94,6 +96,9 @@ def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None
     What is held fixed are the values of the point, in the user's own parametrisation.
     """
     for member in chain.plan.by_entry:
+        if member in chain.plan.by_column:
+            update_given_coefficients(rng, chain, state, member)
+            continue
         assert member.entries is not None
         old = dict(state.point)
         state.update_entries(rng, f"{BY_ENTRY}{member.name}", member, member.entries)
@@ -105,14 +110,17 @@ def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None
 def update_exchanges(rng: np.random.Generator, chain: Chain, state: State) -> None:
     """Update scalars while vectors that they multiply move against them: the products stay."""
     for vector, member in chain.plan.exchanges:
-        _exchange(rng, state, vector, member)
+        log_prior = chain.plan.densities_of(vector).exchanges[member.value_name]
+        _exchange(rng, state, vector, member, log_prior)
 
 
 def _exchange(
-    rng: np.random.Generator, state: State, vector: Hyperparameter, member: Hyperparameter
+    rng: np.random.Generator,
+    state: State,
+    vector: Hyperparameter,
+    member: Hyperparameter,
+    log_prior: PointMap[Array],
 ) -> None:
-    assert vector.entries is not None
-    log_prior = vector.entries.exchanges[member.value_name]
     scale, entries = state.point[member.value_name], state.point[vector.value_name]
 
     def against(point: Point) -> Array:
