@@ -31,7 +31,7 @@ _MOST_TRIES = 8
 _TOL, _TOL_OF_GRADIENT = 1e-3, 1e-6
 # Functions of θ are computed at so many points for each coefficient of a quadratic, checked at so
 # many, and interpolated at the others if the largest error there is below so many nats.
-_PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 4, 8, 0.02
+_PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 3, 8, 0.02
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def everywhere(function: Callable[[Index], Array], points: Array) -> Array:
     """
     x, first, which = np.unique(points, axis=0, return_index=True, return_inverse=True)
     scale = x.std(axis=0)
-    x = (x - x.mean(axis=0)) / np.where(scale > 0.0, scale, 1.0)
+    x = ((x - x.mean(axis=0)) / np.where(scale > 0.0, scale, 1.0))[:, scale > 0.0]
     order, p = _farthest_first(x), x.shape[1]
     found, done = np.full(len(x), np.nan), 0
     count = _PER_COEFFICIENT * (p + 1) * (p + 2) // 2 + _CHECKED
@@ -166,7 +166,7 @@ def everywhere(function: Callable[[Index], Array], points: Array) -> Array:
 
 
 def _interpolated(x: Array, values: Array, at: Array) -> Array:
-    return np.asarray(RBFInterpolator(x, values, kernel="cubic", degree=2)(at))
+    return np.asarray(RBFInterpolator(x, values, kernel="cubic", degree=1)(at))
 
 
 def _farthest_first(x: Array) -> Index:
