@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from pymc.backends.arviz import find_observations
 from pymc.model import Model
-from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp
 
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.engines.nested.fit import NestedApproximations
 from pymc_augconj.engines.nested.importance import NestedPosterior
+from pymc_augconj.engines.nested.surface import everywhere
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.parallel.settings import blas_limit
@@ -33,9 +33,6 @@ from .step import AugmentedGibbs
 # Draws that are weighted; the least share of them that weights may leave; and the tolerance of the
 # sites, of second order in which evidences have their error.
 _WEIGHTED, _LEAST_SHARE, _TOL = 500, 0.1, 1e-3
-# Evidences are computed at so many points for each coefficient of a quadratic, checked at so many,
-# and interpolated at the others if the largest error there is below so many nats.
-_PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 4, 8, 0.02
 
 
 def update(
@@ -107,15 +104,16 @@ def update(
             nested = _at_mean(step.recognition, points)
             sides.append((nested, data, coords))
 
-            def change(chosen: list[dict[str, Array]]) -> Array:
+            def change(rows: Index) -> Array:
                 """Return log p(y | θ) with the new data less that with the old."""
                 found = []
                 for fitted, now, names in sides:
                     pm.set_data(now, model=model, coords=names)
-                    found.append(_log_evidences(fitted, chosen))
+                    found.append(_log_evidences(fitted, [points[i] for i in rows]))
                 return np.asarray(np.where(found[0] > -np.inf, found[1] - found[0], -np.inf))
 
-            log_weights = _everywhere(change, points)
+            flat = [np.concatenate([np.zeros(0), *map(np.ravel, p.values())]) for p in points]
+            log_weights = everywhere(change, np.array(flat))
             weights = np.exp(log_weights - logsumexp(log_weights))
             share = float(1.0 / np.sum(weights**2) / len(points))
             if not share >= _LEAST_SHARE:
@@ -176,48 +174,6 @@ def _log_evidences(nested: NestedPosterior, points: list[dict[str, Array]]) -> A
         except (NotPositiveDefiniteError, FloatingPointError):
             continue
     return found
-
-
-def _everywhere(
-    function: Callable[[list[dict[str, Array]]], Array], points: list[dict[str, Array]]
-) -> Array:
-    """Return a smooth function of θ at each point.
-
-    It is computed at some points and interpolated between them, once that agrees at others, which
-    are as far from the former as any.
-    """
-    flat = np.array([np.concatenate([np.zeros(0), *map(np.ravel, p.values())]) for p in points])
-    x, first, which = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    scale = x.std(axis=0)
-    x = (x - x.mean(axis=0)) / np.where(scale > 0.0, scale, 1.0)
-    order, p = _farthest_first(x), x.shape[1]
-    found, done = np.full(len(x), np.nan), 0
-    count = _PER_COEFFICIENT * (p + 1) * (p + 2) // 2 + _CHECKED
-    while np.isnan(found).any():
-        more = order[done:count]
-        found[more] = function([points[first[i]] for i in more])
-        known, rest = order[:count], order[count:]
-        done, count = count, 2 * count
-        if rest.size and np.isfinite(found[known]).all():
-            near, others = np.split(known, [-_CHECKED])
-            error = _interpolated(x[near], found[near], x[others]) - found[others]
-            if np.abs(error).max() < _INTERPOLATED:
-                found[rest] = _interpolated(x[known], found[known], x[rest])
-    return found[np.ravel(which)]
-
-
-def _interpolated(x: Array, values: Array, at: Array) -> Array:
-    return np.asarray(RBFInterpolator(x, values, kernel="cubic", degree=2)(at))
-
-
-def _farthest_first(x: Array) -> Index:
-    """Return the order of distinct points in which each is as far from those before as any is."""
-    away, order = np.sum(x**2, axis=1), np.empty(len(x), dtype=int)
-    for k in range(len(x)):
-        order[k] = np.argmax(away)
-        away = np.minimum(away, np.sum((x - x[order[k]]) ** 2, axis=1))
-        away[order[: k + 1]] = -1.0
-    return order
 
 
 def _redrawn(

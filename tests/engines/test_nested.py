@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 from pymc_augconj.engines.nested.density import ThetaDensity, density_of, proposals
 from pymc_augconj.engines.nested.design import LARGEST_LATTICE, Scaling, lattice, scattered
+from pymc_augconj.engines.nested.surface import everywhere
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])
@@ -101,3 +102,20 @@ def test_many_hyperparameters_have_weighted_points():
     assert len(np.unique(chosen, axis=0)) == len(z[::2])
     rest = np.exp(half.log_density(chosen) - log_q).mean()
     assert np.log(rest) == pytest.approx(half.log_mass)
+
+
+def test_smooth_functions_are_computed_at_few_points():
+    points = np.random.default_rng(4).standard_normal((300, 2))
+    # Draws may be equal; a parameter may not vary.
+    points = np.column_stack([points, np.ones(300)])[np.r_[:300, :50]]
+    smooth, rough = np.exp(0.2 * points[:, 0]) + 0.1 * points[:, 1] ** 2, points[:, 0] > 0.0
+    for values, most in ((smooth, 80), (rough.astype(float), 300)):
+        asked: list[int] = []
+
+        def function(rows, values=values, asked=asked):
+            asked.extend(rows)
+            return values[rows]
+
+        np.testing.assert_allclose(everywhere(function, points), values, atol=0.02)
+        assert len(asked) == len(set(asked)) <= most
+    assert len(asked) > 250

@@ -1,7 +1,8 @@
 """The engine of nested approximations.
 
 The mode of p(θ) Z(θ) in the unconstrained scale, its Hessian, and a design about it; Z by
-expectation propagation, or by the variational Gaussian where an observation has several predictors.
+expectation propagation with the leading correction for skewness, or by the variational Gaussian
+where an observation has several predictors.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .design import (
     scattered,
 )
 from .importance import NestedPosterior
-from .surface import Surface
+from .surface import Surface, everywhere
 
 _ENGINES: dict[str, ExpectationPropagation | SiteFit] = {
     "ep": ExpectationPropagation(),
@@ -43,6 +44,8 @@ _ENGINES: dict[str, ExpectationPropagation | SiteFit] = {
 
 # Points of smaller weight are no components of the mixture.
 _SMALLEST_WEIGHT = 1e-6
+# Different predictors up to which Z is corrected, which takes all their correlations.
+_MOST_CORRELATED = 1000
 
 
 class NestedApproximations:
@@ -68,7 +71,7 @@ class NestedApproximations:
         name, search, best = self._maximise(problem)
         surface = Surface(search)
         family: Any = search.family
-        nested, log_mass = _nested(surface, problem)
+        nested, log_mass, corrected = _nested(surface, problem, name)
         end = best.climb.evaluation
         failed = Counter(node.converged for node in surface.nodes.values())[False]
         message = f"{len(nested.x)} points, sites by {name!r}; mode: {best.message}"
@@ -79,7 +82,7 @@ class NestedApproximations:
             best.point, end.h, end.lam, log_mass, best.objective, family.at(best.point).prior,
             family.priors.groups, family.preferred.name, best.converged and not failed, message,
             search.iterations, best.gradient,
-            {"points": len(nested.x), "sites": name, "evaluations": search.evaluations},
+            {"points": len(nested.x), "sites": name, "evaluations": search.evaluations} | corrected,
             evidence_error=posterior.error if isinstance(posterior, Posterior) else 0.0,
             nested=nested,
         )  # fmt: skip
@@ -109,29 +112,39 @@ def _with_jacobian(model: LatentGaussianModel) -> Any:
     return log_prior
 
 
-def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, float]:
-    """Return the approximations at a design, and log ∫ p(θ) Z(θ) dθ; log Z without members."""
+def _nested(
+    surface: Surface, problem: FitProblem, name: str
+) -> tuple[NestedPosterior, float, dict[str, float]]:
+    """Return the approximations at a design, and log ∫ p(θ) Z(θ) dθ; log Z without members.
+
+    Third are mean and standard deviation over θ of what skewness adds to log Z, if it does.
+    """
     search, p = surface.search, surface.mode.size
-    density, weights = None, np.ones(1)
     nodes = list(surface.nodes.values())
-    log_mass = search.known_best.climb.evaluation.bound
     if p:
         scaling = surface.scaling()
         z = _design(surface, scaling)
         nodes = [surface.at(scaling.theta(row)) for row in z]
-        values = np.array([node.log_density for node in nodes])
-        usable = np.isfinite(values)
-        nodes = [node for node, keep in zip(nodes, usable, strict=True) if keep]
-        density = density_of(scaling, z[usable], values[usable])
-        weights = np.where(np.abs(density.weights) < _SMALLEST_WEIGHT, 0.0, density.weights)
-        log_mass = density.log_mass
+        usable = np.isfinite([node.log_density for node in nodes])
+        z, nodes = z[usable], [node for node, keep in zip(nodes, usable, strict=True) if keep]
     family: Any = search.family
-    return NestedPosterior(
+    nested = NestedPosterior(
         problem.model, family.priors, family.preferred.name, tuple(problem.members),
         dict(problem.point), np.array([node.x for node in nodes]),
-        np.array([node.log_density for node in nodes]), weights,
-        np.array([node.h for node in nodes]), np.array([node.lam for node in nodes]), density,
-    ), log_mass  # fmt: skip
+        np.array([node.log_density for node in nodes]), np.ones(1),
+        np.array([node.h for node in nodes]), np.array([node.lam for node in nodes]), None,
+    )  # fmt: skip
+    if not p:
+        return nested, search.known_best.climb.evaluation.bound, {}
+    is_corrected = name == "ep" and nested.priors.groups.size <= _MOST_CORRELATED
+    correction = everywhere(nested.corrections, z) if is_corrected else np.zeros(len(z))
+    nested.log_density = nested.log_density + correction
+    density = nested.density = density_of(scaling, z, nested.log_density)
+    nested.weights = np.where(np.abs(density.weights) < _SMALLEST_WEIGHT, 0.0, density.weights)
+    mean = float(density.weights @ correction)
+    var = float(density.weights @ (correction - mean) ** 2)
+    found = {"correction": mean, "correction_sd": float(np.sqrt(max(var, 0.0)))}
+    return nested, density.log_mass, found if is_corrected else {}
 
 
 def _design(surface: Surface, scaling: Scaling) -> Array:

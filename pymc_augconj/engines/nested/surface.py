@@ -6,14 +6,16 @@ site approximation. The Hessian at the mode is by central differences of exact g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
 
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .design import REFERENCE, Scaling
 
@@ -27,6 +29,9 @@ _LARGEST_STD = 5.0
 _MOST_TRIES = 8
 # Tolerances of the sites: log Z has an error of second order in it, its gradient of first order.
 _TOL, _TOL_OF_GRADIENT = 1e-3, 1e-6
+# Functions of θ are computed at so many points for each coefficient of a quadratic, checked at so
+# many, and interpolated at the others if the largest error there is below so many nats.
+_PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 3, 8, 0.02
 
 
 @dataclass(frozen=True)
@@ -133,3 +138,42 @@ class Surface:
             if 0.8 < factor < 1.25:
                 break
         return std
+
+
+def everywhere(function: Callable[[Index], Array], points: Array) -> Array:
+    """Return a smooth function of θ, in nats, at each of the ``points``, (n, p).
+
+    ``function`` is of the numbers of points. It is computed at some and interpolated between them,
+    once that agrees at others, which are as far from the former as any.
+    """
+    x, first, which = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    scale = x.std(axis=0)
+    x = ((x - x.mean(axis=0)) / np.where(scale > 0.0, scale, 1.0))[:, scale > 0.0]
+    order, p = _farthest_first(x), x.shape[1]
+    found, done = np.full(len(x), np.nan), 0
+    count = _PER_COEFFICIENT * (p + 1) * (p + 2) // 2 + _CHECKED
+    while np.isnan(found).any():
+        more = order[done:count]
+        found[more] = function(first[more])
+        known, rest = order[:count], order[count:]
+        done, count = count, 2 * count
+        if rest.size and np.isfinite(found[known]).all():
+            near, others = np.split(known, [-_CHECKED])
+            error = _interpolated(x[near], found[near], x[others]) - found[others]
+            if np.abs(error).max() < _INTERPOLATED:
+                found[rest] = _interpolated(x[known], found[known], x[rest])
+    return found[np.ravel(which)]
+
+
+def _interpolated(x: Array, values: Array, at: Array) -> Array:
+    return np.asarray(RBFInterpolator(x, values, kernel="cubic", degree=1)(at))
+
+
+def _farthest_first(x: Array) -> Index:
+    """Return the order of distinct points in which each is as far from those before as any is."""
+    away, order = np.sum(x**2, axis=1), np.empty(len(x), dtype=int)
+    for k in range(len(x)):
+        order[k] = np.argmax(away)
+        away = np.minimum(away, np.sum((x - x[order[k]]) ** 2, axis=1))
+        away[order[: k + 1]] = -1.0
+    return order

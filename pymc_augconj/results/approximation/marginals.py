@@ -94,7 +94,10 @@ def density_of_draws(
 
 
 def _smoothed(x: Array, weights: Array, points: int) -> tuple[Array, Array]:
-    """Return a grid and the normal kernel density of weighted numbers there."""
+    """Return a grid and the kernel density of weighted numbers there.
+
+    The kernel is of fourth order: a normal one would widen the short tail of a skew density.
+    """
     order = np.argsort(x)
     low, high = np.interp([_TAIL, 1.0 - _TAIL], np.cumsum(weights[order]), x[order])
     mean = weights @ x
@@ -105,4 +108,5 @@ def _smoothed(x: Array, weights: Array, points: int) -> tuple[Array, Array]:
     ends = float(low - 5.0 * width), float(high + 5.0 * width)
     counts, edges = np.histogram(x, _BINS, ends, weights=weights)
     u = (grid[:, None] - 0.5 * (edges[1:] + edges[:-1])) / width
-    return grid, np.exp(-0.5 * u**2) @ counts / (np.sqrt(2.0 * np.pi) * width)
+    kernel = (1.5 - 0.5 * u**2) * np.exp(-0.5 * u**2) / (np.sqrt(2.0 * np.pi) * width)
+    return grid, np.maximum(kernel @ counts, 0.0)

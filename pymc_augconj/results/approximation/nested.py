@@ -58,7 +58,9 @@ class NestedApproximation(Fit):
     history, converged, message, timings, observed, random_seed, model
         As of :class:`~pymc_augconj.Approximation`.
     diagnostics : dict
-        ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), and ``evaluations`` of Z.
+        ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), ``evaluations`` of Z; with
+        sites of EP and up to 1000 different predictors also ``correction`` and ``correction_sd``,
+        mean and standard deviation over θ of what the skewness of the latents adds to log Z(θ).
     """
 
     _posterior: NestedPosterior
@@ -404,15 +406,20 @@ class NestedApproximation(Fit):
         log_joint = self.nested.log_joint(rng, z, pairs, common=True)
         return pareto_k(log_joint - log_density)
 
-    def log_ratios(self, draws: int, pairs: int, rng: np.random.Generator) -> Array:
+    def log_ratios(
+        self, draws: int, pairs: int, rng: np.random.Generator
+    ) -> tuple[Array, Array, int]:
         """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.
 
-        The mean of their exponentials is p(y).
+        The mean of their exponentials is p(y). Second is the interpolated density over its integral
+        in place of p(y, θ), whose mean is one, third the number of points behind that integral.
         """
         density = self.nested.density
         assert density is not None  # without hyperparameters there is no mixture
         z = density.propose(rng, draws)
-        return self.nested.log_joint(rng, z, pairs) - density.log_proposal(z)
+        log_q = density.log_proposal(z)
+        known = density.log_density(z) - density.log_mass - log_q
+        return self.nested.log_joint(rng, z, pairs) - log_q, known, len(density.sample)
 
     def _contents(self) -> tuple[str, list[tuple[str, str]]]:
         theta = [
@@ -421,8 +428,15 @@ class NestedApproximation(Fit):
             for name, (mean, var) in self._moments_of_theta.items()
             if mean.size <= 8
         ]
+        known = self.diagnostics
+        skewness = (
+            f"adds {known['correction']:.4f} ± {known['correction_sd']:.4f} over θ to log p(y | θ)"
+            if "correction" in known
+            else "not corrected for"
+        )
         rows = [
             ("log evidence", f"{self.log_evidence:.4f} (approximate, integrated)"),
+            ("skewness", skewness),
             ("latents", ", ".join(self.names)),
             ("hyperparameters", ", ".join(theta)),
             ("Pareto k of θ", f"{self.pareto_k:.2f}"),
