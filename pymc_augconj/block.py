@@ -101,7 +101,8 @@ class LatentBlock(GaussianStructure):
     #: size); ``"factor"`` its lower Cholesky factor; ``"diagonal"`` standard deviations,
     #: (copies·size,); ``"standard"`` ones, likewise; ``"precision"`` entries of Q = K⁻¹, (E,), and
     #: for W random walks the precisions of their first values, (E + W,); ``"markov"`` variances and
-    #: rates of processes, and the variance of noise. See :mod:`pymc_augconj.latents.registry`.
+    #: rates of processes, and the variance of noise; ``"kronecker"`` the factors of K, flat. See
+    #: :mod:`pymc_augconj.latents.registry`.
     kind: str
     scale: PointMap[Array]
     #: ``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩.
@@ -112,6 +113,8 @@ class LatentBlock(GaussianStructure):
     entries: Index | None = None
     #: For ``"markov"``: the inputs of the process.
     inputs: MarkovInputs | None = None
+    #: For ``"kronecker"``: the lengths of the axes, the first of which varies slowest.
+    grid: tuple[int, ...] = ()
     #: ``point -> (value, {name: derivative})`` of the log ratio between the user's density and the
     #: normal one, if it depends on θ; it is part of ``log_prior``.
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None

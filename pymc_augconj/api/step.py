@@ -25,6 +25,7 @@ from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
+from pymc_augconj.latents.by_grid import GridSolver
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.parallel.settings import blas_limit
@@ -235,10 +236,8 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
-        by_moments = self.plan.factors is not None
-        self._sites = (
-            HeldSites(lgm, self.held, names, probes, by_moments=by_moments) if self.held else None
-        )
+        how = {"by_moments": self.plan.factors is not None, "over_grid": self._solver is GridSolver}
+        self._sites = HeldSites(lgm, self.held, names, probes, **how) if self.held else None
         self._warned = False
         self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)
 

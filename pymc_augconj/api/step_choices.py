@@ -65,7 +65,7 @@ def choose_updates(
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, tails that
         # ellipses alone are long in leaving; and structured evidence costs little.
-        structured = any(b.entries is not None for b in model.blocks)
+        structured = any(b.entries is not None or b.grid for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
         hyper_sampler = "elliptical" if held and not several else "mixed"
         if uses_gradient(model, plan, held, solver):

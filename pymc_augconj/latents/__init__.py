@@ -5,6 +5,7 @@
 ``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_filter``          conditioning Markov processes on their sites by a Kalman filter
 ``by_gram``            conditioning independent latents, the observations summed out
+``by_grid``            conditioning a process on a grid through eigenvectors of small matrices
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
 ``by_weights``         conditioning through the precision of all whitened latents
@@ -15,6 +16,7 @@
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``diagonal``           priors of independent latents
 ``joint``              the prior of all blocks and of the predictors, at one θ
+``kronecker``          a process on a grid whose covariance is a Kronecker product
 ``markov``             a Markov process of one input, in linear time
 ``pivots``             a prior given by its precision matrix, and the pivots of an elimination
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver

@@ -22,6 +22,7 @@ from pymc_augconj.typing import Array
 from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
 from .by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
+from .by_grid import GridSolver
 from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
@@ -58,7 +59,9 @@ def cheapest_solver(
     blocks: Sequence[LatentBlock], groups: RowGroups, *, fit: bool = False
 ) -> type[Solver]:
     """Return the solver with the fewest multiplications; ``fit`` allows those of fits alone."""
-    kinds = [kind for kind in SOLVERS.values() if fit or kind is not IndependentSolver]
+    kinds = list(SOLVERS.values())
+    if not fit:
+        kinds = [GridSolver, *(kind for kind in kinds if kind is not IndependentSolver)]
     return min(kinds, key=lambda kind: kind.multiplications(blocks, groups))
 
 
@@ -213,6 +216,9 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)
+    if cheapest is GridSolver:
+        # Alone: evidences of others are without its auxiliary variables.
+        return CertifiedSolver([partial(GridSolver, blocks, groups)])
     if not groups.coupling.rows and can_sum_out(blocks, maps):
         pattern = GramPattern(whitened_parts(blocks, maps))
         least = max(_FEW, cheapest.multiplications(blocks, groups))

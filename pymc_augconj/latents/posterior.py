@@ -260,6 +260,10 @@ class Solver(ABC):
     #: Standard normal vectors that a move of θ with held sites sums over; many where draws cost
     #: little beside factorisations.
     ensemble: ClassVar[int] = 8
+    #: Whether they may follow differences of densities, too: where no sites are near these.
+    follows: ClassVar[bool] = False
+    #: Whether it has auxiliary variables of its own, drawn by :meth:`augment`.
+    augments: ClassVar[bool] = False
 
     def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
         self.groups = groups
@@ -288,6 +292,12 @@ class Solver(ABC):
         coupling, Phi = self.groups.merged, prior.whitened_design
         pairs = np.vecdot(Phi[coupling.first], Phi[coupling.second])
         return np.concatenate([np.vecdot(Phi, Phi), pairs])
+
+    def augment(
+        self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
+    ) -> None:
+        """Draw auxiliary variables given the sites and the innovations by blocks."""
+        return
 
     def compile(self) -> None:
         """Compile before chains start, each in a process of its own."""

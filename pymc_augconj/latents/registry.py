@@ -10,13 +10,14 @@ from pymc_augconj.block import LatentBlock
 from .base import BlockPrior
 from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
+from .kronecker import KroneckerPrior
 from .markov import MarkovPrior
 from .pivots import PivotPrior
 from .precision import IntrinsicPrior, PrecisionPrior
 
 _ALL = (
     *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
-    *(MarkovPrior, PivotPrior),
+    *(MarkovPrior, PivotPrior, KroneckerPrior),
 )
 _KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 

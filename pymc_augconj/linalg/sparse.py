@@ -20,6 +20,8 @@ Takahashi, Fagan & Chin (1973), Formation of a sparse bus impedance matrix (the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -104,19 +106,27 @@ class SymmetricPattern(ABC):
         self.place[order] = np.arange(order.size)
 
 
+# Those of the last models read, as a model's is asked for several times.
+_RECENT: deque[tuple[Index, Index, SymmetricPattern]] = deque(maxlen=4)
+
+
 def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
     """Return a pattern with these entries in which a factorisation takes least time."""
+    for r, c, pattern in _RECENT:
+        if pattern.size == size and np.array_equal(r, rows) and np.array_equal(c, cols):
+            return pattern
     band = BandPattern(size, rows, cols)
     if band.multiplications < _FEWEST:
         return band
     lower = np.minimum(rows, cols) * size + np.maximum(rows, cols)
     if np.unique(lower).size > _FULLEST * band.n_flat:
         return band
-    try:
+    found: SymmetricPattern = band
+    with suppress(ValueError):
         sparse = SparsePattern(size, rows, cols, limit=band.n_flat)
-    except ValueError:
-        return band
-    return sparse if sparse.multiplications < band.multiplications else band
+        found = sparse if sparse.multiplications < band.multiplications else band
+    _RECENT.append((rows, cols, found))
+    return found
 
 
 class BandPattern(SymmetricPattern):

@@ -10,6 +10,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior, FactorPrior
 from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.kronecker import KroneckerPrior
 from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
@@ -50,10 +51,13 @@ class RandomWalk(BlockPrior):
         return np.array(np.sum(G * self.whitened_design(A).T) / self.array)
 
 
-def a_block(kind: type[BlockPrior], size: int, copies: int = 1, entries=None) -> LatentBlock:
+def a_block(
+    kind: type[BlockPrior], size: int, copies: int = 1, entries=None, grid=()
+) -> LatentBlock:
     return LatentBlock(
         name="u", value_name="u", form="", shape=(copies * size,), size=size, copies=copies,
         whitened=False, kind=kind.kind, scale=None, entries=entries,
+        grid=grid,
     )  # fmt: skip
 
 
@@ -89,12 +93,21 @@ def root_of_intrinsic(array):
     return S[::-1, ::-1]
 
 
+def root_of_kronecker(array):
+    """Of K₁ ⊗ K₂, 2 × 2 and 3 × 3; the upper triangles are not read."""
+    parts = (
+        np.tril(part.reshape(n, n)) for n, part in zip((2, 3), np.split(array, [4]), strict=True)
+    )
+    return np.kron(*(np.linalg.cholesky(part) for part in parts))
+
+
 def cases():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(5, 5))
     K = np.asfortranarray(root @ root.T + 0.1 * np.eye(5))
     std = rng.gamma(2.0, size=5)
     ones = np.tri(5)
+    factors = np.concatenate([K[:2, :2].ravel(), K[:3, :3].ravel()])
     walk = np.eye(5) - 0.6 * np.eye(5, k=-1) - 0.2 * np.eye(5, k=-2)
     Q = (walk.T @ np.diag(std) @ walk)[BAND[0], BAND[1]]
     return {
@@ -115,6 +128,10 @@ def cases():
                 a_block(IntrinsicPrior, 5, entries=PATH), np.append(std[:4] @ EDGES, 0.7)
             ),
             root_of_intrinsic,
+        ),
+        "kronecker": (
+            KroneckerPrior(a_block(KroneckerPrior, 6, grid=(2, 3)), factors),
+            root_of_kronecker,
         ),
         "random walk": (RandomWalk(a_block(RandomWalk, 5), np.array(0.7)), lambda a: a * ones),
     }
@@ -196,6 +213,10 @@ def test_derivatives_are_those_of_the_matrices(name):
             direction = rng.normal(size=np.shape(prior.array))
             if isinstance(prior, IntrinsicPrior):
                 direction = np.append(direction[:4] @ EDGES, direction[-1])
+            if isinstance(prior, KroneckerPrior):
+                parts = np.split(direction, [4])
+                pairs = [(p.reshape(n, n), n) for p, n in zip(parts, (2, 3), strict=True)]
+                direction = np.concatenate([(p + p.T).ravel() for p, _ in pairs])
             if direction.ndim == 2:
                 is_factor = isinstance(prior, FactorPrior)
                 direction = np.tril(direction) if is_factor else direction + direction.T

@@ -108,3 +108,12 @@ def test_improper_matrices_are_refused(Q):
     flat[pattern.positions(rows, cols)] = Q[rows, cols]
     with pytest.raises(NotPositiveDefiniteError, match="precision of 'u'"):
         pattern.factorize(flat, "the precision of 'u'")
+
+
+def test_patterns_of_the_last_models_are_kept():
+    size = 400
+    rows, cols = np.random.default_rng(5).integers(0, size, (2, 2000))
+    rows, cols = np.append(rows, np.arange(size)), np.append(cols, np.arange(size))
+    first = find_pattern(size, rows, cols)
+    assert find_pattern(size, rows.copy(), cols) is first
+    assert find_pattern(size, rows[1:], cols[1:]) is not first

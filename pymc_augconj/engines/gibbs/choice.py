@@ -50,7 +50,10 @@ def choose_held(
     classes = {
         s.name for s in model.sites if s.likelihood.discrete and s.likelihood.n_predictors > 1
     }
-    held = tuple(s.name for s in model.sites if s.name in {*held, *classes})
+    # Precisions of ω that differ from value to value leave a grid no structure.
+    over_grid = {s.name for s in model.sites if any(block.grid for block in model.blocks)}
+    unequal = {s.name for s in model.sites if s.likelihood.has_auxiliary} & over_grid
+    held = tuple(s.name for s in model.sites if s.name in {*held, *classes, *unequal})
     # Groups of predictors are sampled one after the other only where no latent ties them.
     grouped = {s.name for s in model.sites if len(s.likelihood.groups) > 1}
     if grouped and _is_tied(model, held, [point, *probes]):

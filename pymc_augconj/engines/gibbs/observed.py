@@ -33,11 +33,14 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.by_grid import nearest_product
 from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
+# Step of differences in place of gradients, which trajectories need roughly only.
+_STEP = 1e-4
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
 # Variance of predictors before any has been seen.
@@ -86,6 +89,7 @@ class HeldSites:
     chosen at the mean of the entries ``names`` of the point. ``by_moments`` takes expectations
     under the moments that predictors had during the last window, instead of the approximation's,
     which takes a factorisation of all latents; it needs ``predictor``, that of the present step.
+    ``over_grid`` does too, and makes λ a product over the axes of a grid, see :mod:`.by_grid`.
     ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
     window, and ``angle`` is that of the steps of trajectories.
     """
@@ -98,8 +102,10 @@ class HeldSites:
         probes: Sequence[Point] = (),
         *,
         by_moments: bool = False,
+        over_grid: bool = False,
     ) -> None:
-        self._by_moments, self.predictor = by_moments, np.empty(0)
+        self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
+        self._over_grid = over_grid
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self.held = frozenset(held)
         self._rule = _Rule(self.held)
@@ -115,7 +121,7 @@ class HeldSites:
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
-        self._count, self._window = 0, 1 if by_moments else _FIRST_WINDOW
+        self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
 
@@ -198,6 +204,9 @@ class HeldSites:
                     h, lam, mean = found or _climb(self._bound(point), start)
                 with np.errstate(invalid="ignore"):
                     positive = coupling.nonnegative(lam)
+                    if self._over_grid:
+                        maps = [read(point) for read in self._model.maps]
+                        positive = nearest_product(self._model.blocks, maps, positive)
                     h, lam = h + coupling.product(positive - lam, mean), positive
         except (NotPositiveDefiniteError, FloatingPointError):
             h = lam = mean = np.full(coupling.size, np.nan)
@@ -316,9 +325,15 @@ class Held:
     def residual_and_gradient(
         self, y: Array, eta: Array, params: Mapping[str, Array]
     ) -> tuple[float, Array]:
-        """Return r at the predictors (P, N), and its gradient."""
-        h, lam = self.sites()
-        value, slope = self._site.likelihood.log_density_and_gradient(y, eta, params)
+        """Return r at the predictors (P, N), and its gradient; P = 1 where that has no formula."""
+        (h, lam), likelihood = self.sites(), self._site.likelihood
+        if likelihood.traits.has_gradient:
+            value, slope = likelihood.log_density_and_gradient(y, eta, params)
+        else:
+            value, above, below = (
+                likelihood.log_density(y, eta + step, params) for step in (0.0, _STEP, -_STEP)
+            )
+            slope = np.nan_to_num((above - below) / (2.0 * _STEP), posinf=0.0, neginf=0.0)[None]
         weighted = np.einsum("pqn,qn->pn", lam, eta)
         return float(value.sum() - np.sum(eta * (h - 0.5 * weighted))), slope - h + weighted
 

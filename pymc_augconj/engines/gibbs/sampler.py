@@ -248,6 +248,7 @@ class GibbsSampler:
             for part in self.parts:
                 latents.approach(rng, self.chain, state, part, self.sites)
             return state.point
+        self.sites.predictor = self.chain.predictor(point)
         self.sites.choose(point)
         found = dict(point)
         for part in self.parts:

@@ -103,7 +103,9 @@ class Tilted:
         self._levels, self._ensemble = levels, ensemble
         self._held, self._groups, self._solver = held, groups, solver
         self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
-        self._has_gradients = all(data.site.likelihood.traits.has_gradient for data, *_ in held)
+        kinds = [data.site.likelihood for data, *_ in held]
+        by_differences = solver.preferred.follows and all(k.n_predictors == 1 for k in kinds)
+        self._has_gradients = by_differences or all(k.traits.has_gradient for k in kinds)
         self._nu = np.empty((0, 0))
         self.value = 0.0
 

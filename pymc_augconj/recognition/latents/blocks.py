@@ -55,6 +55,7 @@ def read_block(
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
         inputs=latent.inputs,
+        grid=latent.grid,
         log_factor=_log_factor(latent, space),
         log_peak=log_peak,
         is_flat=latent.is_flat,

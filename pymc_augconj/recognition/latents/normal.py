@@ -6,6 +6,7 @@
 * ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale has independent normal entries;
 * ``gp.Latent.prior`` in its default form: u = chol(K) v replaces the product with v ~ N(0, I), so
   that no Cholesky factor stands in any graph;
+* ``gp.LatentKron.prior``: u = (L₁ ⊗ L₂ ⊗ …) v likewise;
 * ``pt.cumsum`` of standard normal variables likewise: a walk replaces the sums of its steps.
 """
 
@@ -32,6 +33,7 @@ from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 
 from .innovations import GaussianVariable
+from .kronecker import grid_product
 from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
@@ -101,7 +103,8 @@ def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> lis
 def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     if _is_constant(mu, 0.0) and _is_constant(sigma, 1.0):
-        whitened = _from_whitened(model, rv) or _from_cumulative(model, rv)
+        whitened = _from_whitened(model, rv) or _from_grid(model, rv)
+        whitened = whitened or _from_cumulative(model, rv)
         if whitened is not None:
             return whitened
     return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
@@ -309,6 +312,24 @@ def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
         of_vectors=True,
         product=node.outputs[0],
         inputs=inputs_of(node) if is_markov else None,
+    )
+
+
+def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
+    """Return the variable as the v of a process on a grid, if all its uses are that product."""
+    found = grid_product(model, rv)
+    if found is None:
+        return None
+    return GaussianVariable(
+        rv,
+        model.rvs_to_values[rv],
+        name=rv.name.removesuffix("_rotated_"),
+        form="GP on a grid (whitened)",
+        kind="kronecker",
+        shape=static_shape(rv),
+        scale=found.scale,
+        product=found.product,
+        grid=found.grid,
     )
 
 

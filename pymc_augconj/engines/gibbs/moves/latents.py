@@ -114,6 +114,11 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
         data.eta = data.site.select(eta)
         omegas.append(data.how.draw_auxiliary(rng, data.y, data.eta, data.params, group))
     part.sites.condition(omegas)
+    solver = part.solver.preferred
+    if solver.augments:
+        prior = part.priors.at(state.point).factorized()
+        innovations = part.select(chain.innovations(state.point, prior))
+        solver.augment(rng, prior, part.sites.at(prior.offset), innovations)
     return eta
 
 
@@ -143,7 +148,8 @@ def draw_latents(
     else:
         x = tilted.draw(rng, given, current, info)
     info.log_evidence += posterior.log_normalizer + given.constant
-    if chain.verifies and posterior.error <= SMALL_ERROR:
+    verifies = chain.verifies and not part.solver.preferred.augments
+    if verifies and posterior.error <= SMALL_ERROR:
         sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
         v = posterior.whitened(x)
         check_log_evidence(prior, sites, coupling, v, posterior.log_normalizer)

@@ -1,0 +1,79 @@
+"""Steps of processes on grids leave the posterior invariant: joint distribution tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.latents.by_grid import Completion, GridPosterior, GridSolver
+from pymc_augconj.recognition.latents import kronecker
+
+STANDARD_ERRORS = 5.0
+CHAINS, STEPS = 40, 5
+X = [np.array([[0.0], [0.4], [1.0]]), np.array([[0.0], [0.5]])]
+# Some cells are not observed, one twice.
+CELLS = np.array([0, 1, 3, 3, 5])
+cov = pm.gp.cov
+
+
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch):
+    def multiplications(cls, blocks, groups):
+        return 0.0 if cls.fits(blocks, groups) else np.inf
+
+    monkeypatch.setattr(kronecker, "_FEWEST", 5)
+    monkeypatch.setattr(GridSolver, "multiplications", classmethod(multiplications))
+
+
+def a_grid(scale=1.0):
+    ls, eta = pm.InverseGamma("ls", 5, 3), pm.HalfNormal("eta", 0.7)
+    b0 = pm.Normal("b0", 0.5, 0.5)
+    gp = pm.gp.LatentKron(cov_funcs=[eta**2 * cov.Matern52(1, ls), cov.ExpQuad(1, 0.8)])
+    return b0 + scale * gp.prior("f", X)
+
+
+def counts(name, size):
+    return pm.Data(f"{name} data", np.zeros(size, dtype="int64"))
+
+
+def poisson_of_some_cells():
+    pm.Poisson("y", pm.math.exp(a_grid()[CELLS]), observed=counts("y", 5))
+
+
+def normal_of_some_cells():
+    y = pm.Data("y data", np.ones(5))
+    pm.Normal("y", a_grid(1.5)[CELLS], pm.Gamma("sigma", 4, 4), observed=y)
+
+
+def wrong_ones(joint):
+    assert joint.step._solver is GridSolver
+    z = joint.z_scores(CHAINS, STEPS)
+    return {label: value for label, value in z.items() if abs(value) > STANDARD_ERRORS}
+
+
+@pytest.mark.slow
+def test_exact_sites_keep_the_joint_distribution(joint_distribution):
+    assert not wrong_ones(joint_distribution(normal_of_some_cells, seed=1))
+
+
+def test_held_sites_and_trajectories_keep_the_joint_distribution(joint_distribution, monkeypatch):
+    monkeypatch.setattr(HeldSites, "fit_badly", True)
+    assert not wrong_ones(joint_distribution(poisson_of_some_cells, seed=2))
+
+
+def test_a_wrong_completion_does_not(joint_distribution, monkeypatch):
+    """What completes the precisions is drawn around other values than the latents."""
+
+    def draw(self, rng, u):
+        self.linear = self.tau * (u + 3.0)
+
+    monkeypatch.setattr(Completion, "draw", draw)
+    assert wrong_ones(joint_distribution(normal_of_some_cells, seed=3))
+
+
+def test_wrong_coordinates_do_not(joint_distribution, monkeypatch):
+    solve = GridPosterior.solve
+    monkeypatch.setattr(GridPosterior, "solve", lambda *args: 1.5 * solve(*args))
+    assert wrong_ones(joint_distribution(poisson_of_some_cells, seed=4))
