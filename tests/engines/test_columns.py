@@ -177,3 +177,14 @@ def test_an_evidence_without_digits_ends_the_chain(monkeypatch):
         point, _ = step.step(point)
     with pytest.raises(AugmentationError, match=r"'lam'.*another factorisation"):
         step.step(point)
+
+
+def test_thousands_of_columns_are_scaled():
+    # The sums of some of them cancel with any one vector of weights.
+    X = np.random.default_rng(3).standard_normal((4, 3000))
+    with pm.Model() as model:
+        b = pm.Normal("z", 0, 1, shape=3000) * pm.HalfNormal("lam", shape=3000)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=[0, 1, 1, 0])
+    found = pac.recognize(model)
+    assert found.kinds == ("design matrix, columns scaled by hyperparameters",)
+    assert found.model.hyperparameters[0].columns is not None

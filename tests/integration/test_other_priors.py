@@ -139,3 +139,15 @@ def test_bounded_levels_of_classes_are_hyperparameters():
 def test_the_table_names_priors():
     text = str(pac.recognize(model_of("Uniform")))
     assert "prior of b" in text.replace("'", "")
+
+
+def test_coefficients_do_not_start_where_their_scale_has_a_spike():
+    # At zero the density of many of them grows without bound as their scale falls.
+    rng = np.random.default_rng(2)
+    design = rng.standard_normal((60, 30))
+    with pm.Model() as model:
+        b = pm.Laplace("b", 0.0, pm.HalfCauchy("s", 1.0), shape=30)
+        y = design[:, 0] + rng.standard_normal(60)
+        pm.Normal("y", pm.math.dot(design, b), pm.HalfNormal("sigma", 2.0), observed=y)
+    found = pac.sample(50, tune=50, model=model, chains=2, random_seed=1, quiet=True, **QUIET)
+    assert found.posterior["s"].values.min() > 1e-3

@@ -45,6 +45,8 @@ _N_ROUNDINGS, _ULPS, _SAFETY = 3, 4, 32.0
 _SWEEPS = 4
 # Draws from the Gaussian approximation among which one with a density is looked for.
 _START_ATTEMPTS = 100
+# Half the width of the jitter of coefficients that have priors of their own; PyMC's NUTS uses it.
+_START_JITTER = 1.0
 # Steps over which the standard deviation of r is taken.
 _RECENT = 50
 
@@ -241,6 +243,12 @@ class GibbsSampler:
             prior = self.priors.at(point).factorized()
             pairs = zip(self.model.blocks, self.chain.whitened(point), strict=True)
             whitened = [v if b.is_flat else rng.standard_normal(v.size) for b, v in pairs]
+            # At zero, where its scale would follow it, a coefficient would not leave again.
+            own = {site.name for site in self.model.sites if site.is_prior}
+            for i, b in enumerate(prior.blocks):
+                if b.block.is_flat and b.block.transform is None and b.block.name in own:
+                    jitter = rng.uniform(-_START_JITTER, _START_JITTER, whitened[i].size)
+                    whitened[i] = whitened[i] + b.unscale(jitter)
             innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
             return self.chain.point_of(point, innovations, whitened)
         if any(part.factors for part in self.parts):

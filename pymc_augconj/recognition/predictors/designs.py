@@ -9,6 +9,7 @@ by one product, at every other value at which the map is asked for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Index
 
-from .products import Parts, Product, Selection, find_selection, random_vector
+from .products import Parts, Product, Selection, find_selection, random_vector, random_vectors
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
@@ -35,7 +36,9 @@ _ROUNDING = 256.0 * np.finfo(float).eps
 
 # A factor of a column is a ratio of sums over its entries. If these cancel by this factor, the
 # ratio has too few digits to be compared.
-_LARGEST_CANCELLATION = 1e3
+_LARGEST_CANCELLATION = 1e4
+# Weights of these sums that are tried.
+_MOST_WEIGHTS = 50
 
 # Selections of the longest sum of these, of which every pair is added up.
 _MOST_PARTS = 6
@@ -299,19 +302,20 @@ class _ScaledColumns:
     ) -> None:
         self._product, self._transposed, self._matrix = product, transposed, matrix
         n_rows, size = matrix.shape
-        self._weights = random_vector(n_rows)
-        self._reference = transposed(point, self._weights)
         self._is_zero = np.array([not np.any(column) for column in matrix.T])
-        self._probe = random_vector(size)
-        cancellation, magnitude = np.ones(size), np.zeros(n_rows)
-        for j in np.flatnonzero(~self._is_zero):
-            column = np.abs(matrix[:, j])
-            self._probe[j] /= column.max()
-            cancellation[j] = (column @ self._weights) / np.abs(self._reference[j])
-            magnitude += column * (self._probe[j] * cancellation[j])
+        size_of = np.abs(matrix)
+        # Of thousands of columns the sum of one cancels with almost any weights.
+        for self._weights in itertools.islice(random_vectors(n_rows), _MOST_WEIGHTS):
+            self._reference = transposed(point, self._weights)
+            with np.errstate(all="ignore"):
+                ratio = (self._weights @ size_of) / np.abs(self._reference)
+            cancellation = np.where(self._is_zero, 1.0, ratio)
+            self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
+            if self._has_digits:
+                break
+        self._probe = random_vector(size) / np.where(self._is_zero, 1.0, size_of.max(axis=0))
         self._expected = matrix @ self._probe
-        self._tolerance = _ROUNDING * magnitude
-        self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
+        self._tolerance = _ROUNDING * (size_of @ (self._probe * cancellation))
 
     def _factors(self, point: Point) -> np.ndarray | None:
         """Return the factors of the columns at ``point``, or None if the columns differ."""

@@ -157,5 +157,12 @@ def _subsets(size: int) -> Iterator[np.ndarray]:
 
 def random_vector(size: int) -> np.ndarray:
     """Return numbers between one and two."""
+    return next(random_vectors(size))
+
+
+def random_vectors(size: int) -> Iterator[np.ndarray]:
+    """Yield vectors of numbers between one and two."""
     # A fixed stream: recognition of one model gives one result.
-    return np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)
+    rng = np.random.default_rng(20_261_121)
+    while True:
+        yield rng.uniform(1.0, 2.0, size)
