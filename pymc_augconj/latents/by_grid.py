@@ -13,8 +13,9 @@ and with E = V (I + D)^−½ and Y = c Eᵀ Lᵀ BᵀΛH the posterior of all is
     v = E (Eᵀt − Yβ + ν_v).
 
 Other precisions, those of values without a site among them, are completed to a product: a value
-c u with the precision λ gets one more observation z ~ N(c u, 1/τ), τ = λ₁ λ₂ … − λ ≥ 0. It is an
-auxiliary variable, drawn given u in each step, and changes the distribution of nothing else.
+with the precision λ gets one more observation z ~ N(c u + H̄β, 1/τ), τ = λ₁ λ₂ … − λ ≥ 0. It is an
+auxiliary variable, drawn given u and β in each step, and changes the distribution of nothing else.
+H̄ is the mean of its rows of H, or of all: z of u alone would hold an intercept where it is.
 
 References
 ----------
@@ -116,10 +117,10 @@ class Completion:
         self.tau = np.where(tau > _ROUNDING * product, tau, 0.0)
         self.linear = np.zeros(precision.size)
 
-    def draw(self, rng: np.random.Generator, u: Array) -> None:
-        """Draw z, given c u."""
+    def draw(self, rng: np.random.Generator, eta: Array) -> None:
+        """Draw z, given c u + H̄β."""
         if self.tau.any():
-            self.linear = self.tau * u + np.sqrt(self.tau) * rng.standard_normal(u.size)
+            self.linear = self.tau * eta + np.sqrt(self.tau) * rng.standard_normal(eta.size)
 
 
 class GridPosterior(Posterior):
@@ -149,18 +150,17 @@ class GridPosterior(Posterior):
         parts = [prior.blocks[i].whitened_design(prior.maps[i]) for i in others]
         H = np.hstack([np.empty((sites.h.size, 0)), *parts])
         lam, h = sites.lam, sites.h
-        linear = self._B.apply_transpose(h) + completion.linear
-        self._half = self._pulled(linear)
-        weighted = lam * H.T
-        self._Y = np.array([self._pulled(self._B.apply_transpose(w)) for w in weighted])
-        self._Y = self._Y.reshape(H.shape[1], own.block.size)
-        S = np.asfortranarray(weighted @ H - self._Y @ self._Y.T)
+        self._half = self._pulled(self._B.apply_transpose(h) + completion.linear)
+        means = mean_by_value(A, H.T)
+        weighted, more = lam * H.T, completion.tau * means
+        self._Y = self._pulled(self._B.transpose_rows(weighted) + more)
+        S = np.asfortranarray(weighted @ H + more @ means.T - self._Y @ self._Y.T)
         S[np.diag_indices_from(S)] += 1.0
         self.log_det = float(np.log1p(D).sum())
         # Eigenvalues of a product have the error of its largest.
         self.factor_error = EPS * float(D.max(initial=0.0) * (self._std**2).sum())
         self._chol_S, self.coefficients = S, np.empty(0)
-        of_border = h @ H - self._Y @ self._half
+        of_border = h @ H + means @ completion.linear - self._Y @ self._half
         if len(S):
             self._chol_S, log_det, error, _ = cholesky(S, lam)
             self.log_det += log_det
@@ -255,7 +255,8 @@ class GridSolver(Solver):
         which = _which([b.block for b in prior.blocks])
         A = cast(RowSelection, prior.maps[which])
         self._drawn = Completion(_precision(A, sites), prior.blocks[which].block.grid)
-        self._drawn.draw(rng, common_coefficient(A) * u[which])
+        rest = prior.merged_predictor(u) - A.apply(u[which])
+        self._drawn.draw(rng, common_coefficient(A) * u[which] + mean_by_value(A, rest[None])[0])
         self._last = None
 
     def _condition(
@@ -279,6 +280,14 @@ def common_coefficient(A: RowSelection) -> float:
     if coef is None or not coef.size:
         return c
     return c * float(coef[0]) if (coef == coef[0]).all() else 0.0
+
+
+def mean_by_value(A: RowSelection, x: Array) -> Array:
+    """Return means of the rows that take each value, of x, (count, R); of all where none does."""
+    count = np.bincount(A.index, minlength=A.size)
+    ones = RowSelection(A.index, None, A.size)
+    means = np.asarray(ones.transpose_rows(x) / np.maximum(count, 1))
+    return np.where(count > 0, means, x.mean(axis=1, keepdims=True))
 
 
 def _precision(A: RowSelection, sites: SiteSum) -> Array:

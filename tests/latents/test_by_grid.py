@@ -8,7 +8,12 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.by_grid import GridSolver, nearest_product, precision_factors
+from pymc_augconj.latents.by_grid import (
+    GridSolver,
+    mean_by_value,
+    nearest_product,
+    precision_factors,
+)
 from pymc_augconj.latents.choice import cheapest_solver, condition
 from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.joint import LatentPrior
@@ -93,7 +98,7 @@ def test_the_posterior_is_that_of_dense_matrices(grid, columns):
         # The same by dense matrices, of rows for the drawn observations too.
         phi = prior.whitened_design
         extra = prior.blocks[-1].scale(np.eye(A.size)).T * (1.0 if A.coef is None else 0.7)
-        extra = np.hstack([np.zeros((A.size, columns)), extra])
+        extra = np.hstack([mean_by_value(A, phi[:, :columns].T).T, extra])
         M = np.eye(found.size) + (phi.T * lam) @ phi + (extra.T * more.tau) @ extra
         linear = phi.T @ sites.h + extra.T @ more.linear
         mean = np.linalg.solve(M, linear)
@@ -121,6 +126,12 @@ def test_other_sites_are_completed_without_the_drawn_observations():
     u = prior.innovations(rng.standard_normal(13))
     solver.augment(rng, prior, groups.sites(np.zeros(12), lam, np.zeros(12)), u)
     assert solver.posterior(prior, other).log_normalizer == before
+
+
+def test_means_by_value():
+    A = RowSelection(np.array([2, 0, 2]), np.full(3, 0.7), 4)
+    x = np.array([[1.0, 2.0, 6.0]])
+    np.testing.assert_allclose(mean_by_value(A, x), [[2.0, 3.0, 3.5, 3.0]])
 
 
 def test_factors_of_precisions():

@@ -25,7 +25,8 @@ from collections.abc import Collection, Sequence
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.components import find_components
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
 
@@ -50,10 +51,12 @@ def choose_held(
     classes = {
         s.name for s in model.sites if s.likelihood.discrete and s.likelihood.n_predictors > 1
     }
-    # Precisions of ω that differ from value to value leave a grid no structure.
-    over_grid = {s.name for s in model.sites if any(block.grid for block in model.blocks)}
-    unequal = {s.name for s in model.sites if s.likelihood.has_auxiliary} & over_grid
-    held = tuple(s.name for s in model.sites if s.name in {*held, *classes, *unequal})
+    over_grid = any(block.grid for block in model.blocks)
+    held = tuple(
+        s.name
+        for s in model.sites
+        if s.name in {*held, *classes} or (over_grid and not _has_one_precision(s, point))
+    )
     # Groups of predictors are sampled one after the other only where no latent ties them.
     grouped = {s.name for s in model.sites if len(s.likelihood.groups) > 1}
     if grouped and _is_tied(model, held, [point, *probes]):
@@ -65,6 +68,13 @@ def choose_held(
         return held
     few = _FEWER * pool(model, [point, *probes]).n_rows < model.n_rows
     return held if model.hyperparameters or few else tuple(site.name for site in model.sites)
+
+
+def _has_one_precision(site: Site, point: Point) -> bool:
+    """Return whether all sites are exact, with one precision, which leaves a grid its structure."""
+    normal = getattr(site.likelihood, "as_normal", None)
+    found = normal(site.y(point), site.params(point)) if normal else None
+    return found is not None and np.size(found[1]) == 1
 
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
