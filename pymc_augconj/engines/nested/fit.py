@@ -82,7 +82,8 @@ class NestedApproximations:
             best.point, end.h, end.lam, log_mass, best.objective, family.at(best.point).prior,
             family.priors.groups, family.preferred.name, best.converged and not failed, message,
             search.iterations, best.gradient,
-            {"points": len(nested.x), "sites": name, "evaluations": search.evaluations} | corrected,
+            {"points": len(nested.x), "sites": name, **corrected,
+             "evaluations": search.evaluations},
             evidence_error=posterior.error if isinstance(posterior, Posterior) else 0.0,
             nested=nested,
         )  # fmt: skip
