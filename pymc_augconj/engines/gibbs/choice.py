@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.components import find_components
-from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
