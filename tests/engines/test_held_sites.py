@@ -303,6 +303,20 @@ def test_negative_precisions_are_cut_and_the_mean_is_kept():
     np.testing.assert_allclose(found, with_signs.mean["f"], atol=0.02)
 
 
+def test_a_predictor_that_no_latent_enters_has_no_site():
+    """That of a density with a kink would have any size."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        X = np.array([[1.0, 0.5], [0.0, 0.0], [0.3, -1.0]])
+        pm.Laplace("y", pm.math.dot(X, b) + 1e9, 1.0, observed=POSITIVE + 1e9)
+    recognition = pac.recognize(model)
+    sites = HeldSites(recognition.model, ["y"], [])
+    sites.choose(recognition.start)
+    h, lam = sites.chosen
+    assert (h[1], lam[1]) == (0.0, 0.0)
+    assert (lam[[0, 2]] > 0.1).all()
+
+
 def test_sites_of_steps_are_as_wide_as_the_posterior():
     """A common shift of all predictors, which changes no density, has its prior's variance."""
     labels = np.array([0, 1, 2, 1])

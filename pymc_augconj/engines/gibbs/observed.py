@@ -195,19 +195,23 @@ class HeldSites:
         coupling = self._layout.coupling
         try:
             if all(site.likelihood.traits.propagates for site in self._model.sites):
-                h, lam, mean = self._propagate(self._bound(point), start)
+                h, lam, mean, var = self._propagate(self._bound(point), start)
             else:
                 if self._by_moments:
-                    h, lam, mean = self._expected(point)
+                    h, lam, mean, var = self._expected(point)
                 else:
                     found = self._propagated_moments(point, start)
-                    h, lam, mean = found or _climb(self._bound(point), start)
+                    h, lam, mean, var = found or _climb(self._bound(point), start)
                 with np.errstate(invalid="ignore"):
                     positive = coupling.nonnegative(lam)
                     if self._over_grid:
                         maps = [read(point) for read in self._model.maps]
                         positive = nearest_product(self._model.blocks, maps, positive)
                     h, lam = h + coupling.product(positive - lam, mean), positive
+            # Sites of predictors that no latent enters are of no use, and may be of any size.
+            moves = var > 0.0
+            pairs = moves[coupling.first] & moves[coupling.second]
+            h, lam = np.where(moves, h, 0.0), np.where(np.concatenate([moves, pairs]), lam, 0.0)
         except (NotPositiveDefiniteError, FloatingPointError):
             h = lam = mean = np.full(coupling.size, np.nan)
         if all(np.isfinite(x).all() for x in (h, lam, mean)):
@@ -222,8 +226,8 @@ class HeldSites:
         family = BoundFamily(self._model, self._rule, [point, *self._probes])
         return family.at(point, factorized=True)
 
-    def _expected(self, point: Point) -> tuple[Array, Array, Array]:
-        """Return h, λ and the mean for independent predictors of the last window's moments."""
+    def _expected(self, point: Point) -> tuple[Array, Array, Array, Array]:
+        """Return h, λ, mean and variances: independent predictors, the last window's moments."""
         if self._count:
             first, second = self._moments
             mean = np.asarray(first / self._count)
@@ -236,12 +240,12 @@ class HeldSites:
             for site, own in given
         ]
         h = self._layout.stack_rows([h for h, _ in found])
-        return h, self._layout.stack_precisions([lam for _, lam in found]), mean
+        return h, self._layout.stack_precisions([lam for _, lam in found]), mean, var
 
     def _propagated_moments(
         self, point: Point, start: tuple[Array, Array] | None
-    ) -> tuple[Array, Array, Array] | None:
-        """Return h, λ and the mean of expectation propagation, if the variational bound is −∞."""
+    ) -> tuple[Array, Array, Array, Array] | None:
+        """Return h, λ and moments of expectation propagation, if the variational bound is −∞."""
         sites = self._model.sites
         if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
             return None
@@ -250,12 +254,12 @@ class HeldSites:
         end = solve(
             family.at(point).objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False
         ).evaluation
-        return end.h, end.lam, end.mean
+        return end.h, end.lam, end.mean, end.cov[: end.h.size]
 
     def _propagate(
         self, bound: Bound, start: tuple[Array, Array] | None
-    ) -> tuple[Array, Array, Array]:
-        """Return h, λ and the mean of expectation propagation."""
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return h, λ, the mean and the variances of expectation propagation."""
         family, layout = bound.family, self._layout
         h, lam = start or bound.prior.first_sites(layout.coupling)
         for _ in range(_MAX_ITER):
@@ -276,13 +280,13 @@ class HeldSites:
             h, lam = h + _DAMPING * move_h, lam + _DAMPING * move_lam
             if np.mean(moved**2 * posterior.var) < _TOL**2:
                 break
-        return h, lam, posterior.mean
+        return h, lam, posterior.mean, posterior.var
 
 
-def _climb(bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array, Array]:
-    """Return the target h and λ, and the mean, of the variational approximation."""
+def _climb(bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array, Array, Array]:
+    """Return the target h and λ, mean and variances of the variational approximation."""
     end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
-    return end.target_h, end.target_lam, end.mean
+    return end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size]
 
 
 class Held:
