@@ -145,8 +145,8 @@ def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
     made = counted(monkeypatch)
     pac.sample(30, tune=30, model=model, chains=1, **QUIET)
     with pm.Model() as classes:
-        p = pm.math.invprobit(pm.Normal("b", shape=2)[GROUP[:8] % 2])
-        pm.Bernoulli("y", p=p, observed=np.arange(8) % 2)
+        p = pm.math.softmax(pm.Normal("b", shape=(2, 3))[GROUP[:8] % 2], axis=-1)
+        pm.Categorical("y", p=p, observed=np.arange(8) % 3)
     pac.sample(450, tune=50, model=classes, chains=1, cores=1, **QUIET)
     assert not made
 

@@ -77,9 +77,8 @@ def test_draws_and_the_log_evidence_are_the_closed_form():
     assert abs(apart - np.linalg.slogdet(cov)[1]) > 9.0 * np.sqrt(2.0 * B.shape[1] / draws)
 
 
-def test_a_covariance_that_latents_move_is_refused():
+def test_what_moves_a_covariance_is_a_hyperparameter():
     with pm.Model() as model:
         b = pm.Normal("b", 0, 1)
         pm.MvNormal("y", b * np.ones(2), cov=pm.math.exp(b) * np.eye(2), observed=Y[:, :2])
-    with pytest.raises(pac.UnknownLikelihoodError, match="'y'"):
-        pac.recognize(model)
+    assert not pac.recognize(model).model.blocks

@@ -1,6 +1,7 @@
 """The moves of the Gibbs step, functions of ``(rng, chain, state)``, each of which is exact.
 
 =================  ========================================================================
+``column_kernel``  the compiled loop of ``columns``
 ``columns``        scales of single latents, with these integrated out and given the scaled ones
 ``given_latents``  hyperparameters given the latents, ω integrated out
 ``latents``        ω, the latents of a part, and hyperparameters with these integrated out

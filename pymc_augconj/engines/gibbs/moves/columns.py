@@ -15,7 +15,6 @@ O(D²) where latents are fewer than rows.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.parts import Part
@@ -112,6 +111,9 @@ def choose(
     ``own`` are the columns of Φ, ``growth`` δ at every point, shape (points, entries), and
     ``noise`` standard Gumbel numbers.
     """
+    # Imported here, as only such models need Numba.
+    from .column_kernel import choose_in_turn
+
     pairs = list(zip(prior.blocks, prior.maps, strict=True))
     # A flat latent has the precision zero.
     Phi = np.hstack([A.dense() if b.block.is_flat else b.whitened_design(A) for b, A in pairs])
@@ -122,7 +124,7 @@ def choose(
         inverse = np.linalg.inv(precision)
         Q = np.eye(own.size) - inverse[np.ix_(own, own)]
         b = (inverse @ (Phi.T @ h))[own]
-        return chosen, float(_in_turn(Q, b, log_prior, growth, noise, chosen))
+        return chosen, float(choose_in_turn(Q, b, log_prior, growth, noise, chosen))
     S, m = _response(Phi[:, ~is_flat], Phi[:, is_flat], h, lam)
     for first in range(0, own.size, _BLOCK):
         which = slice(first, min(first + _BLOCK, own.size))
@@ -130,7 +132,7 @@ def choose(
         W = S @ phi
         Q, b = phi.T @ W, phi.T @ m
         at = np.ascontiguousarray([log_prior[:, which], growth[:, which], noise[:, which]])
-        total += float(_in_turn(Q.copy(), b.copy(), at[0], at[1], at[2], chosen[which]))
+        total += float(choose_in_turn(Q.copy(), b.copy(), at[0], at[1], at[2], chosen[which]))
         delta = growth[chosen[which], np.arange(which.start, which.stop)]
         # (C + φ δ φᵀ)⁻¹ of all columns that moved.
         middle = np.linalg.solve(np.eye(delta.size) + delta[:, None] * Q, np.diag(delta))
@@ -152,39 +154,6 @@ def _response(Phi: Array, H: Array, h: Array, lam: Array) -> tuple[Array, Array]
     gain = np.linalg.solve(H.T @ SH, SH.T)
     S = S - SH @ gain
     return S, h - gain.T @ (H.T @ h) - S @ (K @ h)
-
-
-@njit(cache=True)
-def _in_turn(
-    Q: Array, b: Array, log_prior: Array, growth: Array, noise: Array, chosen: Index
-) -> float:
-    """Choose a point of every entry; return the change of the log density.
-
-    ``Q`` and ``b`` are those of all entries, and overwritten.
-    """
-    total, n = 0.0, b.size
-    for j in range(n):
-        best, gained = log_prior[0, j] + noise[0, j], 0.0
-        for k in range(1, len(growth)):
-            delta = growth[k, j]
-            factor = 1.0 + delta * Q[j, j]
-            # NaN is outside the support, too.
-            if factor > 0.0:
-                change = 0.5 * (delta * b[j] * b[j] / factor - np.log(factor))
-                value = log_prior[k, j] + change
-                if value + noise[k, j] > best:
-                    best, gained = value + noise[k, j], value - log_prior[0, j]
-                    chosen[j] = k
-        total += gained
-        c = growth[chosen[j], j]
-        if c != 0.0:
-            c /= 1.0 + c * Q[j, j]
-            for i in range(j + 1, n):
-                shift = c * Q[i, j]
-                b[i] -= shift * b[j]
-                for other in range(j + 1, n):
-                    Q[i, other] -= shift * Q[j, other]
-    return total
 
 
 def _check(
