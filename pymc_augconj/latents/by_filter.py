@@ -360,7 +360,7 @@ class FilterSolver(Solver):
     """A Kalman filter over the inputs of Markov processes."""
 
     name = "filter"
-    differentiable = True
+    differentiable = follows = True
     ensemble = 1
     _values: _Values | None = None
 

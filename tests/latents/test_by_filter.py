@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import mpmath
 import numpy as np
+import pymc as pm
 import pytest
 
+import pymc_augconj as pac
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
@@ -20,6 +22,7 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
 
 JITTER = 1e-6
 
@@ -222,3 +225,29 @@ def test_a_process_beside_dense_blocks_is_no_chain():
     dense = replace(blocks[0].block, kind="dense", inputs=None)
     assert FilterSolver.multiplications([blocks[0].block, dense], groups) == np.inf
     assert isinstance(blocks[0], MarkovPrior)
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.0, True), (1.1, False)])
+def test_trajectories_keep_latents_that_the_data_were_drawn_from(factor, kept, monkeypatch):
+    """Σ vᵢ² keeps its n degrees of freedom; not where ν is not that of the latents."""
+    n, solve = 20_000, FilterPosterior.solve
+    monkeypatch.setattr(FilterPosterior, "solve", lambda *given: factor * solve(*given))
+    rng = np.random.default_rng(7)
+    x, v = np.linspace(0.0, 1_000.0, n), rng.standard_normal(n)
+    f = MarkovFactor(MarkovInputs(x, [2]), np.array([2.25, 3.0**0.5, JITTER])).product(v)
+    with pm.Model() as model:
+        process = pm.gp.Latent(cov_func=1.5**2 * pm.gp.cov.Matern32(1, 1.0))
+        rate = pm.math.exp(process.prior("f", X=x[:, None]) - 1.0)
+        pm.Poisson("y", rate, observed=rng.poisson(np.exp(f - 1.0)))
+    with in_linear_time(model):
+        step = pac.AugmentedGibbs()
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    step.stop_tuning()
+    point, excess = {"f_rotated_": v}, []
+    for _ in range(10):
+        step._sites.trials, step._sites.angle = 5.0, 0.3  # as where sites fit badly
+        point, _ = step.step(point)
+        excess.append(float(point["f_rotated_"] @ point["f_rotated_"]) - n)
+    assert step._sampler.follows
+    z = np.mean(excess[5:]) / np.sqrt(2.0 * n)
+    assert (abs(z) < 5.0) == kept
