@@ -178,10 +178,10 @@ def held_without_hyperparameters_of_priors():
     pm.Beta("y2", alpha=p * phi, beta=(1.0 - p) * phi, observed=np.linspace(0.1, 0.8, 15))
 
 
-def cutpoints(name, start):
+def cutpoints(name, start, sd=1.0):
     """Cutpoints that start at numbers in order."""
     ordered = pm.distributions.transforms.ordered
-    return pm.Normal(name, start, 1.0, initval=start, transform=ordered)
+    return pm.Normal(name, start, sd, initval=start, transform=ordered)
 
 
 def levels():
@@ -427,11 +427,10 @@ def rates_and_priors():
 
 def classes():
     """Cutpoints that move with the level of effects."""
-    a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 0.7), shape=5)
-    first, gap = pm.Normal("first", -0.5, 1.0), pm.Exponential("gap", 1.0)
-    c = pm.math.stack([first, first + gap])
-    y = pm.Data("y data", np.arange(20) % 3)
-    pm.OrderedLogistic("y", a[GROUP[:20]], cutpoints=c, observed=y)
+    a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 0.5), shape=2)
+    c = cutpoints("c", [-2.0, 2.0], 0.6)
+    y = pm.Data("y data", np.arange(40) % 3)
+    pm.OrderedLogistic("y", a[GROUP % 2], cutpoints=c, observed=y)
 
 
 @pytest.fixture
