@@ -184,8 +184,9 @@ def _moves_level(
 ) -> bool:
     """Return whether the level of a predictor, which it is no part of, may move against it."""
     kinds = [site.likelihood for site in model.sites]
-    # One ellipse for all latents has the level in it.
-    moves = [bool(kind.levels or (factors and kind.cutpoints)) for kind in kinds]
+    # Beside exact sites the compiled loop, which is worth more, has no density given the latents.
+    exact = any(kind.can_augment and not kind.has_auxiliary for kind in kinds)
+    moves = [bool(kind.levels or (kind.cutpoints and (factors or not exact))) for kind in kinds]
     params = [site.params for site, own in zip(model.sites, moves, strict=True) if own]
     return _is_read(hyperparameter, params) and not _is_read(hyperparameter, _reads(model))
 

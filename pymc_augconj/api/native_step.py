@@ -90,8 +90,8 @@ class NativeGibbs(AugmentedGibbs):
 
     def _steps_ahead(self) -> int:
         """Return the number of steps before the next one that is for Python, or of a block."""
-        updates = [self._updates[move] for move, own in self.plan.moves.items() if own]
-        if not self.started or any(update.state["axes"] is None for update in updates):
+        updates = {move: self._updates[move] for move, own in self.plan.moves.items() if own}
+        if not self.started or any(own.state["axes"] is None for own in updates.values()):
             return 0
         if self._sampler is None or not self._sampler.is_settled:
             return 0
@@ -100,9 +100,11 @@ class NativeGibbs(AugmentedGibbs):
             limits.append(self._n_tune - self._taken)
             if self._sites is not None:
                 limits.append(self._sites.steps_ahead)
-            for update in updates:
+            for move, update in updates.items():
                 (ellipses, along), state = update.schedule, update.state
-                limits.append((state["window"] - 1 - state["count"]) // (ellipses + (along == 2)))
+                times = len(self._sampler.levels) if move == "level" else 1
+                of_step = times * (ellipses + (along == 2))
+                limits.append((state["window"] - 1 - state["count"]) // of_step)
         return min(self._remaining, self._size, *limits)
 
     def _made(

@@ -43,8 +43,8 @@ from pymc_augconj.typing import Array, Index
 
 from .operations import lower
 
-# Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
-_NAMES = (
+#: Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
+NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
@@ -52,7 +52,7 @@ _NAMES = (
 )
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
-_OPCODES = {name: code for code, name in enumerate(_NAMES)}
+_OPCODES = {name: code for code, name in enumerate(NAMES)}
 # Operations that move entries, with how many of their arguments have these; None for all.
 _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Alloc, AllocDiag, AdvancedSubtensor, DeepCopyOp, DimShuffle, Reshape), 1),

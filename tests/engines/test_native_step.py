@@ -178,6 +178,23 @@ def held_without_hyperparameters_of_priors():
     pm.Beta("y2", alpha=p * phi, beta=(1.0 - p) * phi, observed=np.linspace(0.1, 0.8, 15))
 
 
+def cutpoints(name, start, sd=1.0):
+    """Cutpoints that start at numbers in order."""
+    ordered = pm.distributions.transforms.ordered
+    return pm.Normal(name, start, sd, initval=start, transform=ordered)
+
+
+def levels():
+    """Cutpoints of two variables, each of which moves with a level; flat and drawn ones beside."""
+    tau, b = pm.HalfNormal("tau", 1.0), pm.Flat("b")
+    a = pm.Normal("a", 0.3, tau, shape=10)
+    eta, kinds = a[GROUP] + b * X, np.arange(40) % 3
+    pm.Binomial("y0", n=3, logit_p=a, observed=counts("y0", 10))
+    pm.OrderedLogistic("y", eta=eta, cutpoints=cutpoints("c", [-0.5, 0.5]), observed=kinds)
+    d = cutpoints("d", [-1.0, 0.0, 1.5])
+    pm.OrderedLogistic("y2", eta=eta[:20], cutpoints=d, observed=np.arange(20) % 4)
+
+
 def held_and_drawn():
     """Trials that are learned, by which predictors move, beside a held site."""
     alpha, b = pm.Gamma("alpha", 2.0, 0.5), pm.Normal("b", shape=2)
@@ -208,7 +225,9 @@ def censored(name, size):
     return pm.Data(f"{name} data", np.clip(np.random.default_rng(5).normal(size=size), -1.0, 0.8))
 
 
-HELD = (*(held_sites, held_without_hyperparameters_of_priors, held_and_drawn, priors_as_sites),)
+HELD = (
+    *(held_sites, held_without_hyperparameters_of_priors, held_and_drawn, priors_as_sites, levels),
+)
 MODELS = (
     *HELD,
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
@@ -252,6 +271,7 @@ def python_steps(step, rng, point, count=STEPS, *, tune=False):
 )
 def test_the_draws_of_the_python_step(build, hyper_sampler):
     step, loop, point = both(build, hyper_sampler=hyper_sampler)
+    assert len(loop._problem.levels) == len(step._sampler.levels) == 2 * (build is levels)
     ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
     block = loop.run(ours, step._sampler, point, step._updates, STEPS, tune=False)
     every = zip(block.points(), python_steps(step, theirs, point), strict=True)
@@ -405,6 +425,14 @@ def rates_and_priors():
     pm.NegativeBinomial("y2", mu=pm.math.exp(a), alpha=alpha, observed=counts("y2", 5))
 
 
+def classes():
+    """Cutpoints that move with the level of effects."""
+    a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 0.5), shape=2)
+    c = cutpoints("c", [-2.0, 2.0], 0.6)
+    y = pm.Data("y data", np.arange(40) % 3)
+    pm.OrderedLogistic("y", a[GROUP % 2], cutpoints=c, observed=y)
+
+
 @pytest.fixture
 def native(joint_distribution):
     """The joint distribution test with a few native steps in place of one of Python."""
@@ -432,7 +460,7 @@ def native(joint_distribution):
 
 
 @pytest.mark.parametrize(
-    "build", [centred_effects, slopes, binomial_and_normal, two_groups, rates_and_priors]
+    "build", [centred_effects, slopes, binomial_and_normal, two_groups, rates_and_priors, classes]
 )
 def test_the_joint_distribution_is_kept(native, build):
     z = native(build, seed=1).z_scores(25, steps=4, draws=400)

@@ -43,7 +43,9 @@ class OrderedDensity:
 
     def __call__(self, y: Array, eta: Any, params: Params) -> Array:
         """Return log p(y | η), as the density that was read."""
-        if isinstance(eta, Registers) or np.size(eta) < _FEW_ROWS:
+        if isinstance(eta, Registers):
+            return self._on_tape(y, eta[0], params)
+        if np.size(eta) < _FEW_ROWS:
             return self._read(y, eta, params)
         cutpoints = np.array([np.ravel(params[name])[0] for name in self._names])
         is_one = all(np.size(params[name]) == 1 for name in self._names)
@@ -55,6 +57,16 @@ class OrderedDensity:
         if bad.any():
             found[bad] = self._read(y[bad], eta[None, bad], params)
         return found
+
+    def _on_tape(self, y: Any, eta: Any, params: Any) -> Any:
+        """Return the closed form; not finite where a class has less than e⁻⁷⁰⁰."""
+        lower: Any = -np.inf
+        upper: Any = np.inf
+        for k, name in enumerate(self._names):
+            lower = np.where(y == float(k + 1), params[name], lower)
+            upper = np.where(y == float(k), params[name], upper)
+        E, of_gap = np.exp(eta), np.log(-np.expm1(lower - upper))
+        return of_gap - np.log((1.0 + E * np.exp(-upper)) * (1.0 + np.exp(lower) / E))
 
     def closed_form(self, y: Array, eta: Array, cutpoints: Array) -> Array:
         """Return the density; not finite where it has no digits."""

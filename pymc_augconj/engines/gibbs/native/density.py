@@ -20,6 +20,7 @@ from .work import (
     EVIDENCE,
     FIT,
     REST,
+    START,
     VALUE,
     Work,
     inner,
@@ -28,8 +29,9 @@ from .work import (
     outer,
 )
 
-#: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them.
-BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD = range(3)
+#: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
+#: and, with the number of a level added, while that moves against the hyperparameters.
+BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = range(4)
 
 
 def log_evidence(work: Work) -> float:
@@ -66,10 +68,13 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
     It is with the latents integrated out given ω, times Σ_k exp r(f(θ, ν_k)) where ``how`` is
-    BY_ENSEMBLE; or given the latents with ω integrated out.
+    BY_ENSEMBLE; or given the latents with ω integrated out, where ``how`` is BY_LIKELIHOOD or more.
+    These are ``w.v``, which a level moves.
     """
     r, sums, s, half = w.registers, w.sums, w.s, w.half
-    theta = p.likelihood if how == BY_LIKELIHOOD else p.theta
+    theta = p.theta
+    if how >= BY_LIKELIHOOD:
+        theta = p.likelihood if how == BY_LIKELIHOOD else p.level
     w.found[VALUE] = -math.inf
     for i in range(x.size):
         r[theta[i]] = x[i]
@@ -77,12 +82,18 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     log_prior = r[p.log_prior]
     if not math.isfinite(log_prior):
         return True
-    if how == BY_LIKELIHOOD:
+    if how >= BY_LIKELIHOOD:
         if w.h.size:
             read_part(p.held, r, w.file, 1)
-        if p.moves_predictors:
+        of_latents = 0.0
+        if how >= BY_LEVEL:
+            t = r[p.levels[how - BY_LEVEL, 0]] - w.found[START]
+            for i in range(w.v.size):
+                w.v[i] = w.level[0, i] - t * w.level[1, i]
+                of_latents -= 0.5 * w.v[i] ** 2
+        if how >= BY_LEVEL or p.moves_predictors:
             predict(p, w, w.v.reshape(1, w.v.size), w.eta)
-        value = log_prior + log_likelihood(p, w)
+        value = log_prior + of_latents + log_likelihood(p, w)
         if w.h.size:
             value += log_density(p.held, w.file, w.eta[0, p.number.size :])
         if math.isfinite(value):

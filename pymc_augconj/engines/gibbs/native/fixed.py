@@ -80,7 +80,7 @@ class FixedLoop(NativeLoop):
         for b in model.blocks:
             entries[b.value_name] = slice(stop, stop + b.total_size), b.shape
             stop += b.total_size
-        self.layout = Layout(entries, None, (), (), np.arange(size))
+        self.layout = Layout(entries, None, {}, np.arange(size))
         self._recorded = None if recorded is None else _recorded(recorded, entries, size)
         self._given: tuple[Any, Any, float] | None = None
         self._v, self._block = np.zeros(size), None

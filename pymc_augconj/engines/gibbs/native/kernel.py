@@ -24,7 +24,7 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .density import BY_ENSEMBLE, BY_EVIDENCE, BY_LIKELIHOOD, evaluate, log_likelihood
+from .density import BY_ENSEMBLE, BY_EVIDENCE, BY_LEVEL, BY_LIKELIHOOD, evaluate, log_likelihood
 from .held import (
     begin_ensemble,
     choose,
@@ -42,6 +42,7 @@ from .work import (
     EVIDENCE,
     FIT,
     REST,
+    START,
     VALUE,
     WITHOUT_COUNTS,
     Work,
@@ -184,6 +185,82 @@ def _explore(
         else:
             upper = at
         at = lower + (upper - lower) * rng.random()
+
+
+@inner
+def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
+    """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
+    count, n_axes = 0, x.size if u.along == 2 else u.along
+    for k in range(u.ellipses + n_axes):
+        axis = k - u.ellipses
+        if axis >= 0 and u.along == 1:
+            if rng.random() >= _ALONG_AXES:
+                break
+            axis = _integer(rng, x.size)
+        trials = _explore(rng, p, w, u, x, axis, how)
+        if trials < 0:
+            return -1
+        count += trials
+        if u.tune and (axis < 0 or (u.along == 2 and k == n_axes - 1)):
+            _learn(u, x, w.scratch[0])
+    return count
+
+
+@inner
+def _find_direction(p: Problem, w: Work, theta: Array, number: int) -> bool:
+    """Write the direction of a level, see :class:`.Level`; return whether it has digits."""
+    first, last = p.levels[number, 1], p.levels[number, 2]
+    for k in range(w.omega.size):
+        w.kept[k] = w.omega[k]
+        w.omega[k] = 0.5 if first <= k < last else 0.0
+    add_up(p, w)
+    found = evaluate(p, w, theta, BY_EVIDENCE)
+    for k in range(w.omega.size):
+        w.omega[k] = w.kept[k]
+    add_up(p, w)
+    if not found:
+        return False
+    b = w.level[1]
+    for i in range(b.size):
+        b[i] = 0.0
+    for q in range(p.design.numbers.shape[0]):
+        for k in range(first, last):
+            coef = p.design.numbers[q, k] * w.registers[p.design.multiples[q, k]]
+            b[p.design.columns[q, k]] += 0.5 * coef
+    for i in range(b.size):
+        b[i] *= w.s[i]
+    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], False)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], True)
+    return True
+
+
+@inner
+def _move_levels(
+    rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, theta: Array, v: Array
+) -> int:
+    """Update parameters x while levels, in v, move against them.
+
+    Returns the evaluations, −1 where one has no digits or no update begins.
+    """
+    count = 0
+    for number in range(p.levels.shape[0]):
+        if not _find_direction(p, w, theta, number):
+            return -1
+        w.found[START] = w.registers[p.levels[number, 0]]
+        for i in range(v.size):
+            w.level[0, i] = v[i]
+        for i in range(x.size):
+            x[i] = w.registers[p.level[i]]
+        evaluate(p, w, x, BY_LEVEL + number)
+        if not math.isfinite(w.found[VALUE]):
+            return -1
+        made = _update(rng, p, w, u, x, BY_LEVEL + number)
+        if made < 0:
+            return -1
+        count += 1 + made
+        for i in range(v.size):
+            v[i] = w.v[i]
+    return count
 
 
 @inner_with_arrays
@@ -338,6 +415,8 @@ def run_steps(
     x: Array,
     u_likelihood: Learned,
     x_likelihood: Array,
+    u_level: Learned,
+    x_level: Array,
     v: Array,
     sweeps: int,
     slices: int,
@@ -350,8 +429,9 @@ def run_steps(
     Parameters
     ----------
     rng, p, w
-    u, x, u_likelihood, x_likelihood
-        Both parts of θ, which are overwritten, and their updates.
+    u, x, u_likelihood, x_likelihood, u_level, x_level
+        Both parts of θ, and that of the second that levels move against; they are overwritten; and
+        their updates.
     v : ndarray
         The whitened latents in the order of elimination; overwritten.
     sweeps : int
@@ -393,20 +473,17 @@ def run_steps(
                 return step
             # With that where the update begins.
             count += moves
-            n_axes = theta.size if learned.along == 2 else learned.along
-            for k in range(learned.ellipses + n_axes if moves else 0):
-                axis = k - learned.ellipses
-                if axis >= 0 and learned.along == 1:
-                    if rng.random() >= _ALONG_AXES:
-                        break
-                    axis = _integer(rng, theta.size)
-                trials_of_slice = _explore(rng, p, w, learned, theta, axis, how)
-                if trials_of_slice < 0:
-                    return step
-                count += trials_of_slice
-                if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
-                    _learn(learned, theta, w.scratch[0])
+            made = _update(rng, p, w, learned, theta, how) if moves else 0
+            if made < 0:
+                return step
+            count += made
             if sweep < 0:
+                made = _move_levels(rng, p, w, u_level, x_level, x, v)
+                if made < 0:
+                    return step
+                count += made
+                for i in range(theta.size if made else 0):
+                    theta[i] = w.registers[p.likelihood[i]]
                 continue
             if moves and is_held:
                 choose(rng, p, w, v)

@@ -16,7 +16,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape
 from pymc_augconj.typing import Array
 
-from .problem import make_problem
+from .problem import MOVES, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
@@ -207,7 +207,7 @@ class NativeLoop:
     ) -> Block:
         p, kernel, v = self._problem, self._kernel, self._v.copy()
         outputs, stats = np.empty((steps, p.outputs.size)), np.empty((kernel.N_STATS, steps))
-        xs = {move: self._flat(point, move) for move in ("collapsed", "likelihood")}
+        xs = {move: self._flat(point, move) for move in MOVES}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
         slices = self._hold(sampler)
@@ -232,8 +232,7 @@ class NativeLoop:
         return Block(outputs, entries, further, *fields)
 
     def _flat(self, point: Point, move: str) -> Array:
-        layout = self.layout
-        own = layout.theta if move == "collapsed" else layout.likelihood
+        own = self.layout.names[move]
         return np.concatenate([np.empty(0), *(point[name].ravel() for name in own)])
 
     def _learned(self, update: Update, size: int, tune: bool) -> Any:

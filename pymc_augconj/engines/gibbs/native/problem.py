@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
@@ -30,6 +31,8 @@ from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
+#: Updates of hyperparameters that the loop makes.
+MOVES = ("collapsed", "likelihood", "level")
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
@@ -83,6 +86,10 @@ class Problem(NamedTuple):
     design : Design
     held : RowTapes
         Log densities of held sites.
+    level : ndarray of int
+        Registers of those of ``likelihood`` that a level moves against.
+    levels : ndarray of int, shape (levels, 3)
+        Of each the register of log r, and its rows of ``design``; see :class:`.Level`.
     starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -121,6 +128,8 @@ class Problem(NamedTuple):
     sites: Index
     design: Design
     held: RowTapes
+    level: Index
+    levels: Index
     starts: Index
     rows: Index
     cols: Index
@@ -137,13 +146,12 @@ class Problem(NamedTuple):
 class Layout(NamedTuple):
     """Columns and shapes of what the loop records: entries of the point, and further values.
 
-    ``order`` is that of elimination.
+    ``names`` are the hyperparameters of each update, ``order`` is that of elimination.
     """
 
     entries: dict[str, tuple[slice, tuple[int, ...]]]
     recorded: list[tuple[slice, tuple[int, ...]]] | None
-    theta: tuple[str, ...]
-    likelihood: tuple[str, ...]
+    names: dict[str, tuple[str, ...]]
     order: Index
 
 
@@ -168,16 +176,15 @@ def make_problem(
     std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
     slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
     offset = tape.evaluate(model.offset, entries)
+    levels = _levels(chain, tape, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
     order = pattern.pattern.order
     latents = tape.inputs((order.size,))
-    theta, likelihood = (
-        tuple(h.value_name for h in own) for own in (plan.collapsed, plan.likelihood)
-    )
+    own = {move: tuple(h.value_name for h in plan.moves[move]) for move in MOVES}
     log_det = _write_values(chain, tape, entries, latents, log_det)
-    names = [*theta, *likelihood, *(block.value_name for block in model.blocks)]
+    names = [*own["collapsed"], *own["likelihood"], *(block.value_name for block in model.blocks)]
     point_entries = {name: entries[name] for name in names}
     further, n_all = None, len(tape)
     if recorded is not None:
@@ -191,19 +198,21 @@ def make_problem(
         density=written.code[:n_density],
         values=written.code[n_density:n_all],
         start=written.start,
-        theta=_flat(entries, theta),
-        likelihood=_flat(entries, likelihood),
+        theta=_flat(entries, own["collapsed"]),
+        likelihood=_flat(entries, own["likelihood"]),
         log_prior=int(log_prior),
         log_det=int(log_det),
         log_flat=chain.priors.at(point).log_flat,
         scales=np.unique(std),
         std=std[order],
         **sums._asdict(),
-        moves_predictors=not set(likelihood).isdisjoint(chain.priors.names),
+        moves_predictors=not set(own["likelihood"]).isdisjoint(chain.priors.names),
         **sites.drawn._asdict(),
         sites=sites.sites,
         design=_contiguous(_design(slots, sites, np.argsort(order), offset)),
         held=_contiguous(join(sites.held)),
+        level=_flat(entries, own["level"]),
+        levels=levels,
         starts=starts,
         rows=rows,
         cols=cols,
@@ -218,7 +227,7 @@ def make_problem(
     )
     columns = _columns(outputs)
     others = None if further is None else columns[len(names) :]
-    layout = Layout(dict(zip(names, columns, strict=False)), others, theta, likelihood, order)
+    layout = Layout(dict(zip(names, columns, strict=False)), others, own, order)
     return _contiguous(problem), layout
 
 
@@ -240,6 +249,24 @@ def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index
     return reduce(partial(tape.apply, "Add"), logs, constant)
 
 
+def _levels(chain: Chain, tape: TapeBuilder, entries: dict[Any, Index]) -> Index:
+    """Return the parameters that levels move against; refuse those of sites with an ω."""
+    found, rows, own = [], {}, [data for data in chain.data if not data.exact]
+    stop = 0
+    for data in sorted(own, key=lambda data: isinstance(data.how, Held)):
+        rows[data.site.name], stop = (stop, stop + data.y.size), stop + data.y.size
+    for level in find_levels(chain.parts, {h.value_name for h in chain.plan.level}):
+        site = level.data.site
+        if not level.are_cutpoints or len(own) < len(chain.data):
+            raise NoTapeError("moves that the loop does not make")
+        params = tape.evaluate(site.params, entries)
+        cutpoints = np.concatenate([params[name].ravel() for name in level.parameters])
+        total = reduce(partial(tape.apply, "Add"), cutpoints)
+        log_parameter = tape.apply("TrueDiv", total, tape.constants(-float(cutpoints.size)))
+        found.append((log_parameter.item(), *rows[site.name]))
+    return np.array(found, dtype=np.intp).reshape(-1, 3)
+
+
 def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
     """Return columns and shapes of arrays of registers, one after the other."""
     stops = np.cumsum([0, *(x.size for x in outputs)]).tolist()
@@ -252,7 +279,7 @@ def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
 def _pattern(chain: Chain, point: Point) -> GramPattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
-    others = plan.joint, plan.level, plan.prior_only, plan.of_blocks, plan.left_to_pymc
+    others = plan.joint, plan.prior_only, plan.of_blocks, plan.left_to_pymc
     of_likelihood = {h.value_name for h in plan.likelihood}
     scales = [name for b in model.blocks for name in b.scale.names]
     exact = [name for data in chain.data if data.exact for name in data.site.params.names]

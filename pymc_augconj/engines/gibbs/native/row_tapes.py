@@ -2,6 +2,7 @@
 
 A likelihood's own formula is called with registers in place of y, η and the parameters. Its
 instructions are in three parts: what depends on y and known parameters alone, on θ too, and on η.
+Those of the second part that have few arguments in all rows are on the model's tape.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.observed import SiteData
-from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
+from pymc_augconj.python_mode.tape import NAMES, NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 # Predictors at which a tape is compared with the formula, and how far they may differ.
 _TRIED, _RELATIVE = (0.0, 0.4, -0.4, 1.5, -1.5), 1e-9
+# Rows an argument from which an instruction is done once for all rows that have the same ones.
+_MANY = 8
 
 
 class RowTape(NamedTuple):
@@ -29,9 +32,10 @@ class RowTape(NamedTuple):
         Where the second and the third part of the instructions begin.
     start : ndarray
         Registers, NaN where they are not constant.
+    places : ndarray of int, shape (count,)
+        Registers that are to be filled: with y, parameters and what depends on these.
     inputs : ndarray of int, shape (count, N)
-        Registers of the model's tape that have y and the parameters of every row; those of the
-        row tape begin with number one.
+        Registers of the model's tape that have these, of every row.
     eta, value : int
         The registers of η and of the log density.
     """
@@ -39,6 +43,7 @@ class RowTape(NamedTuple):
     code: Index
     parts: tuple[int, int]
     start: Array
+    places: Index
     inputs: Index
     eta: int
     value: int
@@ -103,9 +108,53 @@ def read_row_tape(
     is_known = [not isinstance(x, Registers) for x in params.values()]
     levels = [0, *(1 - known for known in is_known), 2]
     code, parts, start = _in_parts(own, levels)
-    found = RowTape(code, parts, start, inputs, int(eta.index.item()), int(value))
+    places = np.arange(1, 1 + len(inputs))
+    found = RowTape(code, parts, start, places, inputs, int(eta.index.item()), int(value))
     _check(found, data, values)
-    return found
+    known = dict(zip(places.tolist(), (data.y, *params.values()), strict=True))
+    known = {i: x for i, x in known.items() if not isinstance(x, Registers)}
+    return _shortened(found, known, tape)
+
+
+def _shortened(found: RowTape, known: Mapping[int, Array], tape: TapeBuilder) -> RowTape:
+    """Return a row tape whose instructions with few different arguments are on the model's tape.
+
+    ``known`` are the inputs that are numbers. A choice by these is one of registers.
+    """
+    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
+
+    n, (first, second) = found.inputs.shape[1], found.parts
+    file = np.repeat(found.start[:, None], n, axis=1)
+    for i, value in known.items():
+        file[i] = value
+    run_rows(found.code, 0, first, file)
+    index = dict(zip(found.places.tolist(), found.inputs, strict=True))
+    learned = {i: x for i, x in index.items() if i not in known}
+    of_rows: set[int] = set()
+    kept = []
+
+    for line in found.code[first:second]:
+        code, to, *arguments = line.tolist()
+        keys = [
+            learned[a] if a in learned else np.unique(file[a], return_inverse=True)[1]
+            for a in arguments
+        ]
+        few = np.unique(np.stack(keys), axis=1).shape[1] <= max(1, n // _MANY)
+        if not few or not of_rows.isdisjoint(arguments):
+            of_rows.add(to)
+            kept.append(line)
+            continue
+        own = [learned[a] if a in learned else tape.constants(file[a]) for a in arguments]
+        if NAMES[code] == "Switch" and arguments[0] not in learned:
+            learned[to] = np.where(file[arguments[0]] != 0.0, own[1], own[2])
+        else:
+            learned[to] = tape.apply(NAMES[code], *own)
+    code = np.concatenate([found.code[:first], *(line[None] for line in kept), found.code[second:]])
+    index |= learned
+    places = np.array([i for i in index if i == found.value or (code[:, 2:] == i).any()], np.intp)
+    inputs = np.stack([index[i] for i in places.tolist()]) if places.size else found.inputs[:0]
+    parts = first, first + len(kept)
+    return found._replace(code=code, parts=parts, places=places, inputs=inputs)
 
 
 def _in_parts(own: TapeBuilder, inputs: Sequence[int]) -> tuple[Index, tuple[int, int], Array]:
@@ -145,12 +194,12 @@ def join(tapes: Sequence[RowTape]) -> RowTapes:
     tables, files, given, given_by, codes = [], [np.empty(0)], [], [], [np.empty((0, 5), np.intp)]
     row = base = n_code = 0
     for tape in tapes:
-        count, n = tape.inputs.shape
+        n = tape.inputs.shape[1]
         first, second, last = (n_code + k for k in (*tape.parts, len(tape.code)))
         at = base + n * np.array([tape.eta, tape.value])
         tables.append([row, row + n, base, tape.start.size, n_code, first, second, last, *at])
         files.append(np.repeat(tape.start, n))
-        given.append(base + n + np.arange(count * n))
+        given.append((base + n * tape.places[:, None] + np.arange(n)).ravel())
         given_by.append(tape.inputs.ravel())
         codes.append(tape.code)
         row, base, n_code = row + n, base + n * tape.start.size, last

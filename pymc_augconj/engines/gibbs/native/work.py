@@ -25,8 +25,9 @@ inner_with_arrays = njit(**{**_INNER, "_nrt": True})
 inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "reassoc"}})
 
 
-#: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
-VALUE, EVIDENCE, FIT, REST, BASE = range(5)
+#: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor,
+#: START log r where a move along a level begins.
+VALUE, EVIDENCE, FIT, REST, BASE, START = range(6)
 
 
 class Work(NamedTuple):
@@ -38,7 +39,8 @@ class Work(NamedTuple):
     views of those of held sites. ``file`` has the registers of their log densities, and ``nu`` and
     ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
     which θ is updated, ``scratch`` three vectors of the size of θ, and ``coefs`` and ``u`` the
-    entries of the design and the latents that predictors are made of.
+    entries of the design and the latents that predictors are made of. ``level`` are the latents
+    where a move along a level begins, and its direction; ``kept`` is ω meanwhile.
     """
 
     eta: Array
@@ -61,6 +63,8 @@ class Work(NamedTuple):
     found: Array
     coefs: Array
     u: Array
+    level: Array
+    kept: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -87,7 +91,9 @@ def make_work(problem: Problem) -> Work:
         np.empty((3, max(problem.theta.size, problem.likelihood.size))),
         np.empty((GramSolver.ensemble, size)),
         np.empty(GramSolver.ensemble),
-        np.empty(5),
+        np.empty(6),
         np.empty(problem.design.columns.shape),
         np.empty(size),
+        np.empty((2, size)),
+        np.empty(omega.size),
     )
