@@ -49,7 +49,7 @@ class SliceUpdate:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: Elliptical slices a step, and slices along axes, see :class:`.kernel.Learned`.
+        #: Elliptical slices a step, and slices along axes, see :class:`.slices.Learned`.
         self.schedule = (0, 2)
         self.state: dict[str, Any] = {
             "widths": np.ones(size),

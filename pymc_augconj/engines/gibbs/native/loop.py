@@ -30,7 +30,7 @@ class Update(Protocol):
     state : dict
         ``centre`` and ``axes``, and the moments of the present window.
     schedule : tuple of int
-        Elliptical slices a step; and slices along axes, see :class:`.kernel.Learned`.
+        Elliptical slices a step; and slices along axes, see :class:`.slices.Learned`.
     """
 
     state: dict[str, Any]

@@ -1,0 +1,164 @@
+"""Updates of hyperparameters: slices along ellipses and along axes, and what tuning learns."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_augconj.typing import Array, Index
+
+from .density import evaluate
+from .problem import Problem
+from .work import VALUE, Work, inner, inner_with_arrays
+
+# As in :mod:`pymc_augconj.api.updates` and its neighbours.
+_DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
+
+
+class Learned(NamedTuple):
+    """An update of θ, and the running moments of its next window, which tuning changes.
+
+    Attributes
+    ----------
+    centre, axes, inverse : ndarray
+        Mean and principal axes, as columns, of the last window.
+    number, mean, scatter : ndarray
+        Of the present one; ``number`` is the one entry of an array.
+    ellipses : int
+        Elliptical slices a step.
+    along : int
+        Slices along axes: 0 none, 1 one of them in a part of the steps, 2 all.
+    tune : bool
+    """
+
+    centre: Array
+    axes: Array
+    inverse: Array
+    number: Index
+    mean: Array
+    scatter: Array
+    ellipses: int
+    along: int
+    tune: bool
+
+
+@inner
+def _learn(u: Learned, x: Array, before: Array) -> None:
+    u.number[0] += 1
+    for i in range(x.size):
+        before[i] = x[i] - u.mean[i]
+        u.mean[i] += before[i] / u.number[0]
+    for i in range(x.size):
+        for j in range(x.size):
+            u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
+
+
+@inner_with_arrays
+def _integer(rng: np.random.Generator, size: int) -> int:
+    return int(rng.integers(0, size))
+
+
+@inner
+def _gamma(rng: np.random.Generator, shape: float) -> float:
+    """Return NumPy's draw of a gamma variable with a shape above one.
+
+    Marsaglia & Tsang (2000), A simple method for generating gamma variables.
+    """
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = rng.standard_normal()
+        v = 1.0 + c * x
+        if v <= 0.0:
+            continue
+        v = v * v * v
+        u = rng.random()
+        if u < 1.0 - 0.0331 * (x * x) * (x * x):
+            return d * v
+        if math.log(u) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
+            return d * v
+
+
+@inner
+def _explore(
+    rng: np.random.Generator,
+    p: Problem,
+    w: Work,
+    u: Learned,
+    x: Array,
+    axis: int,
+    how: int,
+) -> int:
+    """Move x along an axis, or along an ellipse where ``axis`` is negative.
+
+    Returns the evaluations, −1 where one has no digits.
+    """
+    size, by_ellipse = x.size, axis < 0
+    z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
+    shape, square = 0.5 * (_DEGREES_OF_FREEDOM + size), 0.0
+    if by_ellipse:
+        for i in range(size):
+            z[i] = 0.0
+            for j in range(size):
+                z[i] += u.inverse[i, j] * (x[j] - u.centre[j])
+            square += z[i] * z[i]
+        scale = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + square) / _gamma(rng, shape))
+        for i in range(size):
+            fresh[i] = scale * rng.standard_normal()
+        level = w.found[VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+        level += math.log1p(-rng.random())
+        at = 2.0 * math.pi * rng.random()
+        lower, upper = at - 2.0 * math.pi, at
+    else:
+        level = w.found[VALUE] - rng.standard_exponential()
+        lower = -_WIDTH * rng.random()
+        upper = lower + _WIDTH
+        at = lower + (upper - lower) * rng.random()
+    count = 0
+    while True:
+        count += 1
+        is_last = by_ellipse and count > _LARGEST_TRIALS
+        cos, sin, square = math.cos(at), math.sin(at), 0.0
+        for i in range(size):
+            total = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
+            if by_ellipse:
+                for j in range(size):
+                    total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
+                square += (cos * z[i] + sin * fresh[i]) ** 2
+            moved[i] = x[i] if is_last else total
+        if not evaluate(p, w, moved, how):
+            return -1
+        value = w.found[VALUE]
+        if by_ellipse:
+            value += shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+        # Slices along axes accept their level, ellipses what is above it.
+        if is_last or level < value < math.inf or (value == level and not by_ellipse):
+            for i in range(size):
+                x[i] = moved[i]
+            return min(count, _LARGEST_TRIALS)
+        if at < 0.0:
+            lower = at
+        else:
+            upper = at
+        at = lower + (upper - lower) * rng.random()
+
+
+@inner
+def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
+    """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
+    count, n_axes = 0, x.size if u.along == 2 else u.along
+    for k in range(u.ellipses + n_axes):
+        axis = k - u.ellipses
+        if axis >= 0 and u.along == 1:
+            if rng.random() >= _ALONG_AXES:
+                break
+            axis = _integer(rng, x.size)
+        trials = _explore(rng, p, w, u, x, axis, how)
+        if trials < 0:
+            return -1
+        count += trials
+        if u.tune and (axis < 0 or (u.along == 2 and k == n_axes - 1)):
+            _learn(u, x, w.scratch[0])
+    return count
