@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import nutpie  # noqa: F401 - so that pm.sample does not import it on NUTS's clock
 import pymc as pm
 import pytensor.tensor as pt
 
-import pymc_augconj as pac
-from benchmarks.harness import Row, Settings, measure
-from benchmarks.sampling import SEED, diagnose
+from benchmarks.harness import CORES, Row, Settings, measure
+from benchmarks.sampling import timed
 
 # Seconds that NUTS may take.
 _LIMIT = 900.0
-_CHAINS = 2
 #: Builders by name, of the model and the names of what is compared.
 PROBLEMS: dict[str, Callable[[Path], tuple[pm.Model, list[str]]]] = {}
 #: Bars of the quotient; whether it is of the whole call; draws and tuning of ours, and of NUTS.
@@ -222,26 +219,9 @@ def _outliers(_: Path) -> tuple[pm.Model, list[str]]:
 def run(*, sampler: str, name: str, draws: int, tune: int, data: str) -> dict[str, Any]:
     """Sample chains one after the other; the clocks start at the call, the model written."""
     model, names = PROBLEMS[name](Path(data))
-    options = {"chains": _CHAINS, "cores": 1, "random_seed": SEED, "progressbar": False}
-    with model:
-        start = time.process_time()
-        if sampler == "gibbs":
-            idata = pac.sample(draws, tune=tune, compute_convergence_checks=False, **options)
-        else:
-            idata = pm.sample(draws, tune=tune, nuts_sampler="nutpie", **options)
-        seconds = time.process_time() - start
-    ess, r_hat = diagnose(idata, names)
-    alone = float(idata["posterior"].attrs["sampling_time"])
-    least = min(ess.values())
-    return {
-        "seconds": seconds,
-        "sampling_seconds": alone,
-        "ess": ess,
-        "ess_min": least,
-        "ess_per_second": least / seconds,
-        "ess_per_sampling_second": least / alone,
-        "r_hat_max": r_hat,
-    }
+    return timed(
+        model, names, sampler=sampler, draws=draws, tune=tune, cores=1, clock=time.process_time
+    )
 
 
 def rows(settings: Settings) -> Iterator[Row]:
@@ -261,18 +241,22 @@ def rows(settings: Settings) -> Iterator[Row]:
                     data=str(data), **length,
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
-                found = {"ess_per_second": 0.0, "ess_per_sampling_second": 0.0, "limit": _LIMIT}
+                found = {
+                    "ess_min_per_second": 0.0,
+                    "ess_min_per_sampling_second": 0.0,
+                    "limit": _LIMIT,
+                }
                 print(f"  {name}, {sampler}: not finished in {_LIMIT:.0f} s")
             else:
                 print(
                     f"  {name}, {sampler}: {found['seconds']:.1f} s of processor time, "
                     f"{found['sampling_seconds']:.1f} s sampling, least ESS "
-                    f"{found['ess_min']:.0f} of {_CHAINS * length['draws']}, largest R-hat "
+                    f"{found['ess_min']:.0f} of {CORES * length['draws']}, largest R-hat "
                     f"{found['r_hat_max']:.3f}",
                     flush=True,
                 )
             runs[sampler] = found
-        key = "ess_per_second" if whole else "ess_per_sampling_second"
+        key = "ess_min_per_second" if whole else "ess_min_per_sampling_second"
         yield Row(
             f"{name}: least ESS/s {'end to end' if whole else 'alone'}", runs["gibbs"][key],
             runs["nuts"][key], "ESS/s", bar, "at least", details=runs,
