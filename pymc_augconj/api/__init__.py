@@ -20,7 +20,7 @@
 ``predict_draws``          predictions from posterior draws, also of a series' next steps
 ``refusals``               values of hyperparameters refused for want of digits
 ``recognize``              ``pac.recognize``: read a model, and say how it will be sampled
-``report``                 what was found in a model and how it will be sampled, as tables
+``report``                 tables of what was found in a model, and of how it will be sampled
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step; ``pac.warm_up``
 ``sparse_step``            the Gibbs step through inducing points, log densities at its draws
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler

@@ -9,12 +9,13 @@ import numpy as np
 from pymc.model import Model
 
 from .sample import sample
+from .step import AugmentedGibbs
 
 # Draws of the first runs, and of one that is long enough for the compiled loop; the most that are
 # added to it.
 _PILOT, _SHORT, _MOST = 25, 300, 5_000
 # Tuning steps and draws of a whole run, and its chains.
-TUNE, WHOLE, CHAINS = 200, 1000, 4
+TUNE, WHOLE, CHAINS = AugmentedGibbs.default_tune_steps, 1000, 4
 
 
 def expected_time(model: Model, seconds: float, seed: int | None = None) -> tuple[float, float]:

@@ -85,7 +85,7 @@ def recognize(
     if linear is not given and vars is not None:
         vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
     report = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
-    if report.alternates and (names := alternating(report, report.plan())):
+    if report.alternates and (names := alternating(report, report.plan)):
         try:
             report_of(linear, vars=[linear[n] for n in names], compile_kwargs=compile_kwargs)
         except AugmentationError as error:

@@ -1,4 +1,4 @@
-"""What was found in a model and how it will be sampled, as tables."""
+"""Tables of what was found in a model, and of how it will be sampled."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
@@ -54,15 +55,18 @@ class RecognitionReport(Recognition):
     def _held(self) -> tuple[str, ...]:
         return choose_held(self.model, self.start, probes=self.probes)
 
+    @cached_property
+    def _groups(self) -> RowGroups:
+        return LatentPriors(self.model, (self.start, *self.probes)).groups
+
+    @cached_property
     def plan(self) -> Plan:
-        """Return the moves of the step."""
-        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
-        factors = choose_factors(self.model, self._held, self.start, groups)
+        """The moves of the step."""
+        factors = choose_factors(self.model, self._held, self.start, self._groups)
         return make_plan(self.model, self._held, factors)
 
     def __rich__(self) -> Group:
-        held, plan = self._held, self.plan()
-        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
+        held, plan = self._held, self.plan
         model, of_latents = self.model, zip(self.model.blocks, self.kinds, strict=True)
         forms = {block.name: block.form for block in model.blocks}
         tables: list[Table | Text] = [
@@ -80,7 +84,7 @@ class RecognitionReport(Recognition):
         multiplying = alternating(self, plan)
         in_turn = () if self.refusal else multiplying
         if model.hyperparameters:
-            nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, groups))
+            nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, self._groups))
             rows = [
                 (
                     h.name,

@@ -25,7 +25,6 @@ from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
-from pymc_augconj.latents.by_grid import GridSolver
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.parallel.settings import blas_limit
@@ -236,7 +235,7 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
-        how = {"by_moments": self.plan.factors is not None, "over_grid": self._solver is GridSolver}
+        how = {"by_moments": self.plan.factors is not None, "over_grid": self._solver.augments}
         self._sites = HeldSites(lgm, self.held, names, probes, **how) if self.held else None
         self._warned = False
         self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)

@@ -87,8 +87,8 @@ def product_over_axes(factors: Sequence[Array]) -> Array:
 
 def nearest_product(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], lam: Array) -> Array:
     """Return precisions of rows near ``lam`` whose sums by value are a product over the axes."""
-    A = cast(RowSelection, maps[_which(blocks)])
-    block = blocks[_which(blocks)]
+    which = _which(blocks)
+    A, block = cast(RowSelection, maps[which]), blocks[which]
     precision = np.bincount(A.index, lam, block.size)
     product = product_over_axes(precision_factors(precision, block.grid))
     share = np.divide(product, precision, out=np.ones(block.size), where=precision > 0.0)
@@ -97,6 +97,12 @@ def nearest_product(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], la
 
 def _which(blocks: Sequence[LatentBlock]) -> int:
     return next(i for i, block in enumerate(blocks) if block.grid)
+
+
+def _process(prior: LatentPrior) -> tuple[int, KroneckerPrior, RowSelection]:
+    """Return the number of the process among the blocks, its prior and its map."""
+    which = _which([b.block for b in prior.blocks])
+    return which, cast(KroneckerPrior, prior.blocks[which]), cast(RowSelection, prior.maps[which])
 
 
 class Completion:
@@ -130,8 +136,7 @@ class GridPosterior(Posterior):
         self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, completion: Completion
     ) -> None:
         super().__init__(prior, groups, sites)
-        which = _which([b.block for b in prior.blocks])
-        own, A = cast(KroneckerPrior, prior.blocks[which]), cast(RowSelection, prior.maps[which])
+        which, own, A = _process(prior)
         self._own, self._c = own, common_coefficient(A)
         start = sum(b.block.total_size for b in prior.blocks[:which])
         self.size = sum(b.block.total_size for b in prior.blocks)
@@ -252,9 +257,8 @@ class GridSolver(Solver):
     def augment(
         self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
-        which = _which([b.block for b in prior.blocks])
-        A = cast(RowSelection, prior.maps[which])
-        self._drawn = Completion(_precision(A, sites), prior.blocks[which].block.grid)
+        which, own, A = _process(prior)
+        self._drawn = Completion(_precision(A, sites), own.block.grid)
         rest = prior.merged_predictor(u) - A.apply(u[which])
         self._drawn.draw(rng, common_coefficient(A) * u[which] + mean_by_value(A, rest[None])[0])
         self._last = None
@@ -262,14 +266,14 @@ class GridSolver(Solver):
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
     ) -> GridPosterior:
-        which = _which([b.block for b in prior.blocks])
-        precision = _precision(cast(RowSelection, prior.maps[which]), sites)
+        _, own, A = _process(prior)
+        precision = _precision(A, sites)
         if not (np.isfinite(precision).all() and np.isfinite(sites.h).all()):
             raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
         completion = self._drawn
         if completion is None or not np.array_equal(completion.precision, precision):
             # Not those of the step.
-            completion = Completion(precision, prior.blocks[which].block.grid)
+            completion = Completion(precision, own.block.grid)
         return GridPosterior(prior, self.groups, sites, completion)
 
 

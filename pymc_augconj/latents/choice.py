@@ -216,9 +216,9 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)
-    if cheapest is GridSolver:
+    if cheapest.augments:
         # Alone: evidences of others are without its auxiliary variables.
-        return CertifiedSolver([partial(GridSolver, blocks, groups)])
+        return CertifiedSolver([partial(cheapest, blocks, groups)])
     if not groups.coupling.rows and can_sum_out(blocks, maps):
         pattern = GramPattern(whitened_parts(blocks, maps))
         least = max(_FEW, cheapest.multiplications(blocks, groups))

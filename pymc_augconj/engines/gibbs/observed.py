@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,6 +80,15 @@ class _Rule:
 
     def targets(self, site: Site, *at: Any) -> tuple[Array, Array, Array]:
         return self._of(site).targets(site, *at)
+
+
+class _Chosen(NamedTuple):
+    """Sites of all predictors, and the means and variances that they were chosen at."""
+
+    h: Array
+    lam: Array
+    mean: Array
+    var: Array
 
 
 class HeldSites:
@@ -226,8 +235,8 @@ class HeldSites:
         family = BoundFamily(self._model, self._rule, [point, *self._probes])
         return family.at(point, factorized=True)
 
-    def _expected(self, point: Point) -> tuple[Array, Array, Array, Array]:
-        """Return h, λ, mean and variances: independent predictors, the last window's moments."""
+    def _expected(self, point: Point) -> _Chosen:
+        """Return sites for independent predictors of the last window's moments."""
         if self._count:
             first, second = self._moments
             mean = np.asarray(first / self._count)
@@ -240,12 +249,13 @@ class HeldSites:
             for site, own in given
         ]
         h = self._layout.stack_rows([h for h, _ in found])
-        return h, self._layout.stack_precisions([lam for _, lam in found]), mean, var
+        lam = self._layout.stack_precisions([lam for _, lam in found])
+        return _Chosen(h, lam, mean, var)
 
     def _propagated_moments(
         self, point: Point, start: tuple[Array, Array] | None
-    ) -> tuple[Array, Array, Array, Array] | None:
-        """Return h, λ and moments of expectation propagation, if the variational bound is −∞."""
+    ) -> _Chosen | None:
+        """Return sites of expectation propagation, if the variational bound is −∞."""
         sites = self._model.sites
         if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
             return None
@@ -254,12 +264,10 @@ class HeldSites:
         end = solve(
             family.at(point).objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False
         ).evaluation
-        return end.h, end.lam, end.mean, end.cov[: end.h.size]
+        return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])
 
-    def _propagate(
-        self, bound: Bound, start: tuple[Array, Array] | None
-    ) -> tuple[Array, Array, Array, Array]:
-        """Return h, λ, the mean and the variances of expectation propagation."""
+    def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
+        """Return sites by expectation propagation."""
         family, layout = bound.family, self._layout
         h, lam = start or bound.prior.first_sites(layout.coupling)
         for _ in range(_MAX_ITER):
@@ -280,13 +288,13 @@ class HeldSites:
             h, lam = h + _DAMPING * move_h, lam + _DAMPING * move_lam
             if np.mean(moved**2 * posterior.var) < _TOL**2:
                 break
-        return h, lam, posterior.mean, posterior.var
+        return _Chosen(h, lam, posterior.mean, posterior.var)
 
 
-def _climb(bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array, Array, Array]:
-    """Return the target h and λ, mean and variances of the variational approximation."""
+def _climb(bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
+    """Return the target sites of the variational approximation."""
     end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
-    return end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size]
+    return _Chosen(end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size])
 
 
 class Held:

@@ -103,10 +103,9 @@ def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> lis
 def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     mu, sigma = rv.owner.op.dist_params(rv.owner)
     if _is_constant(mu, 0.0) and _is_constant(sigma, 1.0):
-        whitened = _from_whitened(model, rv) or _from_grid(model, rv)
-        whitened = whitened or _from_cumulative(model, rv)
-        if whitened is not None:
-            return whitened
+        for read in (_from_whitened, _from_grid, _from_cumulative):
+            if (whitened := read(model, rv)) is not None:
+                return whitened
     return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
 
 

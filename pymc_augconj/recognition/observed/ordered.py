@@ -65,8 +65,8 @@ class OrderedDensity:
         for k, name in enumerate(self._names):
             lower = np.where(y == float(k + 1), params[name], lower)
             upper = np.where(y == float(k), params[name], upper)
-        E, of_gap = np.exp(eta), np.log(-np.expm1(lower - upper))
-        return of_gap - np.log((1.0 + E * np.exp(-upper)) * (1.0 + np.exp(lower) / E))
+        of_gap = np.log(-np.expm1(lower - upper))
+        return _log_class(np.exp(eta), of_gap, np.exp(lower), np.exp(-upper))
 
     def closed_form(self, y: Array, eta: Array, cutpoints: Array) -> Array:
         """Return the density; not finite where it has no digits."""
@@ -74,11 +74,16 @@ class OrderedDensity:
         is_class = (y >= 0) & (y <= cutpoints.size)
         k = np.where(is_class, y, 0).astype(np.intp)
         with np.errstate(all="ignore"):
-            E, of_gap = np.exp(eta), np.log(-np.expm1(-np.diff(bounds)))
-            of_class = (1.0 + E * np.exp(-bounds[1:])[k]) * (1.0 + np.exp(bounds[:-1])[k] / E)
-            found = np.asarray(of_gap[k] - np.log(of_class))
+            of_gap = np.log(-np.expm1(-np.diff(bounds)))
+            sides = np.exp(bounds[:-1])[k], np.exp(-bounds[1:])[k]
+            found = np.asarray(_log_class(np.exp(eta), of_gap[k], *sides))
         found[~is_class] = -np.inf
         return found
+
+
+def _log_class(E: Any, of_gap: Any, by_lower: Any, by_upper: Any) -> Any:
+    """Return the log probability of l < η + ε < u, given e^η, log(1 − e^(l − u)), e^l and e^−u."""
+    return of_gap - np.log((1.0 + E * by_upper) * (1.0 + by_lower / E))
 
 
 def in_closed_form(read: LogDensity, names: tuple[str, ...]) -> tuple[LogDensity, tuple[str, ...]]:

@@ -121,9 +121,10 @@ def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int,
     jumps, etas = np.empty(size), w.eta[0, first:last]
     for k in range(first, last):
         largest = max(largest, r[p.first[k]])
-    for k in range(size):
-        jumps[k] = r[np.uint64(p.first[first + k])] * log1p(exp(-abs(etas[k])))
     are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
+    if not are_few:
+        for k in range(size):
+            jumps[k] = r[np.uint64(p.first[first + k])] * log1p(exp(-abs(etas[k])))
     for by_saddlepoint in (False, True):
         count = 0
         if are_few and by_saddlepoint:
