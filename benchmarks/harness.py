@@ -98,18 +98,25 @@ class Row:
 
 
 def measure(
-    function: str, *, cores: int = CORES, limit: float | None = None, **arguments: Any
+    function: str,
+    *,
+    cores: int = CORES,
+    limit: float | None = None,
+    cold: bool = True,
+    **arguments: Any,
 ) -> dict[str, Any]:
     """Call ``"module:function"`` in a fresh process with empty caches; return what it returns.
 
     Arguments and result travel as JSON. On Linux the process is held to ``cores`` cores. After
-    ``limit`` seconds it is killed, and :class:`subprocess.TimeoutExpired` raised.
+    ``limit`` seconds it is killed, and :class:`subprocess.TimeoutExpired` raised. Unless ``cold``
+    the package's own kernels are taken as they were compiled for this machine.
     """
     with tempfile.TemporaryDirectory(prefix="augconj-bench-") as folder:
         result = Path(folder) / "result.json"
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
         environment["PYTENSOR_FLAGS"] = f"base_compiledir={folder}/pytensor"
-        environment["NUMBA_CACHE_DIR"] = f"{folder}/numba"
+        if cold:
+            environment["NUMBA_CACHE_DIR"] = f"{folder}/numba"
         call = {"function": function, "arguments": arguments, "result": str(result), "cores": cores}
         command = [sys.executable, "-m", "benchmarks.harness", json.dumps(call)]
         subprocess.run(

@@ -254,7 +254,8 @@ class SiteLayout:
             for p, row in enumerate(rows):
                 row[...] = part[p, p]
             if len(rows) > 1:
-                stacked[span.pairs] = np.concatenate([part[p, q] for p, q in _upper(rows)])
+                pairs = stacked[span.pairs].reshape(-1, rows.shape[1])
+                pairs[...] = [part[p, q] for p, q in _upper(rows)]
         return stacked
 
 

@@ -197,6 +197,20 @@ class MultiLikelihood(MultiDensity):
     ) -> Array:
         """Return log p(ω_g | y, η), the density that :meth:`draw_auxiliary` draws from."""
 
+    def as_vectors(self, params: Params) -> tuple[Array, list[list[Any]], Any] | None:
+        """Return (y, Λ, c) where log p(y | η) = c − ½ (y − η)ᵀΛ(y − η), by arithmetic alone.
+
+        y has the shape (P, N), and entries of Λ that of a parameter. None for other likelihoods.
+        """
+        return None
+
+    def as_normal_components(self, y: Array, params: Params) -> list[tuple[Any, ...]] | None:
+        """Return (p, z, c, a) of every k where p(y | η) = Σ_k exp(a_k − ½ c_k (z_k − η_p)²).
+
+        p is the predictor of component k. None for other likelihoods.
+        """
+        return None
+
 
 # Facts and functions without an axis of predictors.
 _WITHOUT_AXIS = (

@@ -103,6 +103,17 @@ class MixtureLikelihood(MultiLikelihood):
         ]
         return np.sum(parts, axis=0)
 
+    def as_normal_components(self, y: Array, params: Params) -> list[tuple[Any, ...]] | None:
+        found: list[tuple[Any, ...]] = []
+        for one in self._components:
+            own, kind = one.params(params), one.likelihood
+            normal = None if one.predictor is None else kind.as_normal(y, own)
+            if normal is None:
+                return None
+            log_peak = params[f"log_weight_{one.number}"] + kind.log_density(y, normal[0], own)
+            found.append((one.predictor, *normal, log_peak))
+        return found
+
     def draw_auxiliary(
         self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> tuple[Index, list[Any]]:

@@ -92,6 +92,24 @@ class MultivariateNormal(MultiLikelihood):
         precision = np.einsum("rp...,rq...->pq...", root, root)
         return np.broadcast_to(precision.reshape(P, P, -1), (P, P, N))
 
+    def as_vectors(self, params: Params) -> tuple[Array, list[list[Any]], Any] | None:
+        P = self.n_predictors
+        L: list[list[Any]] = [[0.0] * P for _ in range(P)]
+        W: list[list[Any]] = [[0.0] * P for _ in range(P)]
+        for i in range(P):
+            for j in range(i + 1):
+                rest = params[f"cov_{i}_{j}"] - sum(L[i][k] * L[j][k] for k in range(j))
+                L[i][j] = np.sqrt(rest) if i == j else rest / L[j][j]
+            for j in range(i + 1):
+                total = float(i == j) - sum(L[i][k] * W[k][j] for k in range(j, i))
+                W[i][j] = total / L[i][i]
+        lam = [
+            [sum(W[r][p] * W[r][q] for r in range(max(p, q), P)) for q in range(P)]
+            for p in range(P)
+        ]
+        log_peak = -0.5 * P * _LOG_2PI - sum(np.log(L[p][p]) for p in range(P))
+        return self.vectors(params), lam, log_peak
+
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> Expected | None:

@@ -32,6 +32,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -324,6 +325,8 @@ class TapeBuilder:
             index = self._accumulated(op, self._index(values[0]))
         elif isinstance(op, Dot):
             index = self._product(*map(self._index, values))
+        elif isinstance(op, Softmax | LogSoftmax):
+            index = self._softmax(op, self._index(values[0]))
         else:
             index = self._moved(node, values)
         return Registers(self, index)
@@ -357,6 +360,18 @@ class TapeBuilder:
         for i in range(1, len(found)):
             found[i] = self.apply("Add" if op.mode == "add" else "Mul", found[i - 1], found[i])
         return np.moveaxis(found, 0, op.axis)
+
+    def _softmax(self, op: Any, x: Index) -> Index:
+        def over_all(name: str, values: Index) -> Index:
+            found = self._reduced(name, values, op.axis)
+            return found if op.axis is None else np.expand_dims(found, op.axis)
+
+        away = self.apply("Sub", x, over_all("Maximum", x))
+        terms = self.apply("Exp", away)
+        total = over_all("Add", terms)
+        if isinstance(op, Softmax):
+            return self.apply("TrueDiv", terms, total)
+        return self.apply("Sub", away, self.apply("Log", total))
 
     def _product(self, x: Index, y: Index) -> Index:
         left = np.atleast_2d(x)

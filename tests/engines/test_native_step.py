@@ -221,6 +221,31 @@ def priors_as_sites():
     pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=reals("y"))
 
 
+def vectors():
+    """Vectors with a common covariance, a level that all entries share, beside another variable."""
+    B, mu = pm.Normal("B", 0.0, pm.HalfNormal("s", 1.0), shape=(2, 3)), pm.Normal("mu", 0.0, 2.0)
+    noise = pm.HalfNormal.dist(1.0, shape=3)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=3, eta=2.0, sd_dist=noise)
+    mean = pm.math.dot(DESIGN[:, :2], B) + mu + X[:, None] * np.array([0.5, 0.0, -1.0])
+    pm.MvNormal("y", mean, chol=chol, observed=reals("y", (40, 3)))
+    pm.MvNormal(
+        "y2", B[:, :2], tau=np.array([[2.0, 0.5], [0.5, 1.0]]), observed=reals("y2", (2, 2))
+    )
+    pm.Normal("y3", B[0, 0] + mu, 0.5, observed=reals("y3", 3))
+
+
+def mixtures():
+    """Lines of their own, and a common one; learned and known weights, beside a drawn site."""
+    a, b = pm.Normal("a", np.array([-1.0, 1.0]), 1.0, shape=2), pm.Normal("b", 0.0, 2.0, shape=2)
+    w, sigma = pm.Dirichlet("w", np.ones(2)), pm.HalfNormal("sigma", 1.0, shape=2)
+    pm.NormalMixture("y", w=w, mu=a + b * X[:, None], sigma=sigma, observed=reals("y"))
+    f = a[0] + b[0] * X[:20]
+    scales = pm.math.stack([sigma[0], 10.0 * sigma[0]])
+    both = pm.math.stack([f, f], axis=1)
+    pm.NormalMixture("y2", w=[0.9, 0.1], mu=both, sigma=scales, observed=reals("y2", 20))
+    pm.Bernoulli("y3", logit_p=a, observed=counts("y3", 2))
+
+
 def censored(name, size):
     return pm.Data(f"{name} data", np.clip(np.random.default_rng(5).normal(size=size), -1.0, 0.8))
 
@@ -232,7 +257,7 @@ MODELS = (
     *HELD,
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
-    *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients),
+    *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_augconj as pac
+from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 
 RNG = np.random.default_rng(20_261_123)
 N, P = 12, 3
@@ -75,6 +76,16 @@ def test_draws_and_the_log_evidence_are_the_closed_form():
     # Negative control: the covariance of independent entries is another one.
     apart = np.linalg.slogdet(closed_form(np.diag(np.diag(ONE)))[2])[1]
     assert abs(apart - np.linalg.slogdet(cov)[1]) > 9.0 * np.sqrt(2.0 * B.shape[1] / draws)
+
+
+def test_arithmetic_alone_gives_the_precision():
+    kind, rows, cols = MultivariateNormal(P), *np.tril_indices(P)
+    params = {f"entry_{p}": Y[:, p] for p in range(P)}
+    params |= {f"cov_{i}_{j}": EACH[:, i, j] for i, j in zip(rows, cols, strict=True)}
+    y, lam, log_peak = kind.as_vectors(params)
+    np.testing.assert_array_equal(y, Y.T)
+    np.testing.assert_allclose(np.moveaxis(lam, -1, 0), np.linalg.inv(EACH), rtol=1e-12)
+    np.testing.assert_allclose(log_peak, kind.log_density(Y[:, 0], y, params), rtol=1e-12)
 
 
 def test_what_moves_a_covariance_is_a_hyperparameter():

@@ -46,8 +46,8 @@ class _Term:
 class _Normal(_Term):
     """The exact sites (c z, c) of one observed variable about z, divided by c."""
 
-    def __init__(self, data: SiteData, z: Array, lam: Array, log_density: float) -> None:
-        super().__init__(np.zeros(len(lam)), lam, 0.5 * float(z @ z))
+    def __init__(self, data: SiteData, z: Array, h: Array, lam: Array, log_density: float) -> None:
+        super().__init__(h, lam, 0.5 * float(z @ z))
         self._data, self._n_rows, self._constant = data, z.size, 0.0
         self._constant = log_density - self.log_density(self.scale)
 
@@ -161,9 +161,9 @@ class SiteTerms:
             if found is None or found[1].size != 1:
                 rest.append(i)
                 continue
-            _, lam = self.stack({i: (np.zeros((1, 1)), np.ones((1, 1)))})
+            h, lam = self.stack({i: (np.zeros((1, 1)), np.ones((1, 1)))})
             log_density = _log_density(data, self._modes[i])
-            self._scaled.append(_Normal(data, found[0], lam, log_density))
+            self._scaled.append(_Normal(data, found[0], h, lam, log_density))
         return rest
 
     def _rest_term(self, rest: Sequence[int]) -> _Term:

@@ -216,6 +216,8 @@ MOVED = {
     "sum": lambda s, v, m: pt.exp(v).sum() + pt.exp(m).sum(axis=0),
     "product": lambda s, v, m: pt.prod(pt.exp(v), axis=0) + pt.max(m, axis=1),
     "all": lambda s, v, m: pt.switch(pt.all(v > 0.0), s, -1.0),
+    "softmax": lambda s, v, m: pt.special.softmax(m, axis=1) + pt.special.softmax(m),
+    "log of softmax": lambda s, v, m: pt.special.log_softmax(pt.exp(m), axis=0),
     "cumulated": lambda s, v, m: pt.cumsum(pt.exp(v)) + pt.cumprod(v),
     "matrix, vector": lambda s, v, m: pt.exp(m) @ v[:2],
     "vector, matrix": lambda s, v, m: v[:2] @ pt.exp(m),

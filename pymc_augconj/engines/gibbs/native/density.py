@@ -14,7 +14,7 @@ from pymc_augconj.typing import Array
 
 from .held import log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
-from .rows import LOGISTIC, TILTED_LAPLACE
+from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .work import (
     BASE,
     EVIDENCE,
@@ -39,12 +39,39 @@ def log_evidence(work: Work) -> float:
     return float(work.found[EVIDENCE] + work.found[REST])
 
 
+@inner
+def log_of_component(p: Problem, w: Work, k: int) -> float:
+    """Return the log density of a component of a mixture, with that of its weight."""
+    r, error = w.registers, p.number[k] - w.eta[0, k]
+    return float(r[np.uint64(p.log_peak[k])] - 0.5 * r[np.uint64(p.first[k])] * error**2)
+
+
+@inner
+def _log_mixtures(p: Problem, w: Work, first: int, last: int) -> float:
+    """Return the log density of the mixtures of a variable."""
+    size, log_density = (last - first) // p.second[first], 0.0
+    for i in range(first, first + size):
+        largest, total = -math.inf, 0.0
+        for k in range(i, last, size):
+            w.terms[k] = log_of_component(p, w, k)
+            largest = max(largest, w.terms[k])
+        if largest == -math.inf:
+            return largest
+        for k in range(i, last, size):
+            total += exp(w.terms[k] - largest)
+        log_density += largest + math.log(total)
+    return log_density
+
+
 @inner_in_any_order
 def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
     r, etas, total = w.registers, w.eta[0], 0.0
     for site in range(p.sites.size - 1):
         kind = p.kind[p.sites[site]]
+        if kind == MIXTURE:
+            total += _log_mixtures(p, w, p.sites[site], p.sites[site + 1])
+            continue
         for k in range(p.sites[site], p.sites[site + 1]):
             total += r[np.uint64(p.log_peak[k])]
         if kind == LOGISTIC:
@@ -117,7 +144,8 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     size = s.size
     n_flat = sums.size - size - N_CONSTANTS
     linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]
-    if not p.digits * (abs(base) + abs(linear) + abs(square)) <= LARGEST_ERROR:
+    largest = max(abs(base), sums[n_flat + size + 3])
+    if not p.digits * (largest + abs(linear) + abs(square)) <= LARGEST_ERROR:
         return False
     for i in range(size):
         s[i] = r[p.std[i]]

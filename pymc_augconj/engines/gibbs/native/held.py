@@ -144,16 +144,21 @@ def log_sum(p: Problem, w: Work) -> float:
     return largest + math.log(total)
 
 
+@inner
+def gumbel(rng: np.random.Generator) -> float:
+    """Return NumPy's draw of a Gumbel variable."""
+    u = 1.0 - rng.random()
+    while u == 1.0:
+        u = 1.0 - rng.random()
+    return -math.log(-math.log(u))
+
+
 @inner_with_arrays
 def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw κ; overwrite v with its latents."""
     best, at = -math.inf, 0
     for k in range(w.ratios.size):
-        # NumPy's draw of a Gumbel variable.
-        u = 1.0 - rng.random()
-        while u == 1.0:
-            u = 1.0 - rng.random()
-        value = w.ratios[k] - math.log(-math.log(u))
+        value = w.ratios[k] + gumbel(rng)
         if value > best:
             best, at = value, k
     v[:] = _applied(p, w, w.nu[at : at + 1])[0]

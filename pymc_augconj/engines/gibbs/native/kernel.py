@@ -23,11 +23,20 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
-from .density import BY_ENSEMBLE, BY_EVIDENCE, BY_LEVEL, BY_LIKELIHOOD, evaluate, log_likelihood
+from .density import (
+    BY_ENSEMBLE,
+    BY_EVIDENCE,
+    BY_LEVEL,
+    BY_LIKELIHOOD,
+    evaluate,
+    log_likelihood,
+    log_of_component,
+)
 from .held import (
     begin_ensemble,
     choose,
     draw_by_slices,
+    gumbel,
     log_sum,
     predict,
     read_part,
@@ -35,7 +44,7 @@ from .held import (
     square_of,
 )
 from .problem import Problem
-from .rows import LOGISTIC, TILTED_LAPLACE
+from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .slices import Learned, update
 from .work import (
     BASE,
@@ -160,6 +169,20 @@ def _draw_inverse_gaussian(
 
 
 @inner
+def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
+    """Draw the components of mixtures; ω is the precision of each one drawn, elsewhere zero."""
+    size = (last - first) // p.second[first]
+    for k in range(first, last):
+        w.terms[k] = log_of_component(p, w, k) + gumbel(rng)
+        w.omega[k] = 0.0
+    for i in range(first, first + size):
+        best = i
+        for k in range(i + size, last, size):
+            best = k if w.terms[k] > w.terms[best] else best
+        w.omega[best] = w.registers[p.first[best]]
+
+
+@inner
 def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     """Draw ω as NumPy does, with h; add up what depends on it."""
     r, n_rows = w.registers, p.design.offsets.size
@@ -169,6 +192,8 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             _draw_polya_gamma(rng, p, w, first, last)
         elif kind == TILTED_LAPLACE:
             _draw_inverse_gaussian(rng, p, w, first, last)
+        elif kind == MIXTURE:
+            _draw_allocations(rng, p, w, first, last)
         else:
             for k in range(first, last):
                 rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[0, k]) ** 2

@@ -35,8 +35,9 @@ from .sums import Polynomial, SumBuilder
 MOVES = ("collapsed", "likelihood", "level")
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
-#: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
-N_CONSTANTS = 3
+#: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², log p(y | η) − (h η − ½ λ η²), and a bound
+#: of the terms that the last adds up.
+N_CONSTANTS = 4
 
 
 class Design(NamedTuple):
@@ -176,7 +177,7 @@ def make_problem(
     std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
     slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
     offset = tape.evaluate(model.offset, entries)
-    levels = _levels(chain, tape, entries)
+    levels = _levels(chain, sites, tape, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
@@ -249,12 +250,15 @@ def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index
     return reduce(partial(tape.apply, "Add"), logs, constant)
 
 
-def _levels(chain: Chain, tape: TapeBuilder, entries: dict[Any, Index]) -> Index:
+def _levels(chain: Chain, sites: Rows, tape: TapeBuilder, entries: dict[Any, Index]) -> Index:
     """Return the parameters that levels move against; refuse those of sites with an ω."""
-    found, rows, own = [], {}, [data for data in chain.data if not data.exact]
-    stop = 0
+    found, own = [], [data for data in chain.data if not data.exact]
+    rows: dict[str, list[int]] = {}
+    stops = sites.sites.tolist()
     for data in sorted(own, key=lambda data: isinstance(data.how, Held)):
-        rows[data.site.name], stop = (stop, stop + data.y.size), stop + data.y.size
+        if isinstance(data.how, Held):
+            stops.append(stops[-1] + data.y.size)
+        rows[data.site.name] = stops[len(rows) : len(rows) + 2]
     for level in find_levels(chain.parts, {h.value_name for h in chain.plan.level}):
         site = level.data.site
         if not level.are_cutpoints or len(own) < len(chain.data):
@@ -299,16 +303,18 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
+    # Sites of vectors couple rows: it is all latents that meet.
+    coupled = chain.priors.groups.coupling.first.size > 0
     if isinstance(solver, GramSolver):
         pattern = solver.pattern
     else:
         # In the precision of weights all latents meet.
-        pattern = GramPattern(maps)
+        pattern = GramPattern(maps, LARGEST_CORNER) if coupled else GramPattern(maps)
         if not (isinstance(solver, WeightSolver) and pattern.pattern.corner == pattern.size):
             raise NoTapeError("another solver")
     # Python's calls take as long for a small dense matrix. In the same order L is the same.
     sparse = GramPattern(maps, small=0)
-    if np.array_equal(sparse.pattern.order, pattern.pattern.order):
+    if not coupled and np.array_equal(sparse.pattern.order, pattern.pattern.order):
         pattern = sparse
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
@@ -361,23 +367,25 @@ def _sums(
     none = tape.constants(1.0)
     known, by = tape.split(offset)
     places = np.argsort(pattern.pattern.order)
-    for b, right in enumerate(slots):
-        own = n_flat + places[right.latent]
-        weighted = rows.lam * right.number
-        sums.add((rows.factor, right.factor, none), own, rows.h * right.number, rows.h_of)
-        sums.add((rows.factor, right.factor, by), own, -weighted * known, rows.of)
-        for left in slots[: b + 1]:
-            met = np.flatnonzero(weighted * left.number)
-            i, j = right.latent[met], left.latent[met]
-            pairs, which = np.unique(i * size + j, return_inverse=True)
+    first, second = rows.first, rows.second
+    for left in slots:
+        i, a, by_left = left.latent[first], left.number[first], left.factor[first]
+        own, weighted = n_flat + places[i], rows.lam * a
+        sums.add((rows.factor, by_left, none), own, rows.h * a, rows.h_of)
+        sums.add((rows.factor, by_left, by[second]), own, -weighted * known[second], rows.of)
+        for right in slots:
+            j, product = right.latent[second], weighted * right.number[second]
+            # G is symmetric.
+            met = np.flatnonzero((product != 0.0) & (i >= j))
+            pairs, which = np.unique(i[met] * size + j[met], return_inverse=True)
             place = pattern.pattern.positions(*np.divmod(pairs, size))[which]
-            # The product of two entries of one latent counts twice.
-            twice = 1.0 + ((i == j) & (left is not right))
-            factors = rows.factor[met], right.factor[met], left.factor[met]
-            sums.add(factors, place, (weighted * left.number)[met] * twice, rows.of[met])
+            factors = rows.factor[met], by_left[met], right.factor[second[met]]
+            sums.add(factors, place, product[met], rows.of[met])
     constants = n_flat + size
-    for register, number in rows.base:
-        sums.add((register, none, none), constants + N_CONSTANTS - 1, number)
-    sums.add((rows.factor, none, by), constants, rows.h * known, rows.h_of)
-    sums.add((rows.factor, by, by), constants + 1, 0.5 * rows.lam * known**2, rows.of)
+    for at, parts in ((constants + 2, rows.base), (constants + 3, rows.bounds)):
+        for register, number in parts:
+            sums.add((register, none, none), at, number)
+    sums.add((rows.factor, none, by[first]), constants, rows.h * known[first], rows.h_of)
+    square = 0.5 * rows.lam * known[first] * known[second]
+    sums.add((rows.factor, by[first], by[second]), constants + 1, square, rows.of)
     return sums.finish()

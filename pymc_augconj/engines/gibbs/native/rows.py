@@ -9,6 +9,9 @@ Gamma(a, r) is (ω y, ω); given η, ω ~ Gamma(a + ½, r + ½ (y − η)²), an
     log p(y | η) = log Γ(a + ½) − log Γ(a) − ½ log(2 π r) − (a + ½) log(1 + ½ (y − η)² / r).
 
 That of c − a |y − η| − d (y − η) is (ω y + d, ω); given η, ω is inverse Gaussian.
+That of component k of a mixture of normal ones, with the precision c_k, is (ω y, ω): ω is c_k where
+the observation is allocated to it, and zero elsewhere. That of a vector y with the covariance Σ is
+(Σ⁻¹ y, Σ⁻¹), a sum of terms of two rows each, that is of registers times numbers as well.
 """
 
 from __future__ import annotations
@@ -67,12 +70,12 @@ def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -
 
 
 #: Kinds of observations that have an ω: logistic, of normal noise with a gamma distributed
-#: precision, and of noise with the log density c − a |e| − d e.
-LOGISTIC, GAMMA_MIXTURE, TILTED_LAPLACE = range(3)
+#: precision, of noise with the log density c − a |e| − d e, and mixtures of normal ones.
+LOGISTIC, GAMMA_MIXTURE, TILTED_LAPLACE, MIXTURE = range(4)
 
 
 class Drawn(NamedTuple):
-    """The observations of a variable that have an ω.
+    """The observations of a variable that have an ω; of a mixture those of one component first.
 
     Attributes
     ----------
@@ -80,9 +83,10 @@ class Drawn(NamedTuple):
         a of logistic ones; y of others.
     kind : ndarray of int, shape (R,)
     first, second : ndarray of int, shape (R,)
-        Registers of b; of a and r; or of a and d.
+        Registers of b; of a and r; of a and d; or of c, and the number of components.
     log_peak : ndarray of int, shape (R,)
         Registers of what the log density has besides, that of all but logistic ones at η = y.
+        That of a component has the logarithm of its weight.
     """
 
     number: Array
@@ -93,20 +97,24 @@ class Drawn(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Sites of all rows: h and Λ as numbers times a register, and times ω where that is drawn.
+    """Terms h η_first − ½ λ η_first η_second of the logarithms of all sites.
 
     Attributes
     ----------
-    h, lam : ndarray, shape (N,)
-        Numbers.
-    factor : ndarray of int, shape (N,)
+    first, second : ndarray of int, shape (T,)
+        Rows. A term of two rows is there in both orders.
+    h, lam : ndarray, shape (T,)
+        h and λ as numbers, times a register, and times ω where that is drawn.
+    factor : ndarray of int, shape (T,)
         The register by which both are multiplied.
-    of, h_of : ndarray of int, shape (N,)
+    of, h_of : ndarray of int, shape (T,)
         The numbers of the ω of Λ and h; −1 where these are known. λ of held sites come after every
         ω, and the h of all these last.
     base : list of (ndarray of int, ndarray)
         Registers and numbers, the products of which add up to log p(y | η) − (h η − ½ λ η²) of
         exact sites.
+    bounds : list of (ndarray of int, ndarray)
+        The same for a bound of the terms of which these are sums.
     drawn : Drawn
         Of all observed variables.
     sites : ndarray of int
@@ -115,12 +123,15 @@ class Rows(NamedTuple):
         The densities of held sites.
     """
 
+    first: Index
+    second: Index
     h: Array
     lam: Array
     factor: Index
     of: Index
     h_of: Index
     base: list[tuple[Index, Array]]
+    bounds: list[tuple[Index, Array]]
     drawn: Drawn
     sites: Index
     held: list[RowTape]
@@ -129,60 +140,103 @@ class Rows(NamedTuple):
     def not_exact(self) -> Index:
         """Rows with an ω or a held site, in the order of their numbers."""
         own = np.flatnonzero(self.of >= 0)
-        return own[np.argsort(self.of[own])]
+        return self.first[own[np.argsort(self.of[own])]]
 
 
 def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Rows:
     """Return the sites of all rows."""
     none, no_index = tape.constants(1.0), np.empty(0, dtype=np.intp)
-    parts: list[tuple[Array, Array, Index, Index, Index]] = []
+    terms: list[tuple[Any, ...]] = []
     drawn, sites = [Drawn(np.empty(0), no_index, no_index, no_index, no_index)], [0]
     base: list[tuple[Index, Array]] = []
+    bounds: list[tuple[Index, Array]] = []
     held: list[RowTape] = []
-    is_held = [isinstance(data.how, Held) for data in chain.data]
-    sizes = np.array([0 if data.exact else data.y.size for data in chain.data])
-    n_omega, next_held = sizes.sum(), sizes[~np.array(is_held)].sum()
+    # Numbers of h and of held sites follow those of every ω.
+    of_held: list[Index] = []
     for data in chain.data:
-        size, one = data.y.size, np.ones(data.y.size)
-        fixed, by = np.full(size, -1), np.full(size, none)
-        params = read_params(data, tape, entries)
+        params, rows = read_params(data, tape, entries), data.site.row_numbers
         if data.exact:
-            z, c = _as_normal(data, tape, params)
-            index = np.broadcast_to(c, z.shape)
-            known, by = tape.split(index)
-            parts.append((known * z, known, by, fixed, fixed))
-            base.append((by, -0.5 * known * z**2))
-            log_c = np.where(by == none, none, tape.apply("Log", index))
-            base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
-            base.append((none, np.array([_rest(data, point)])))
+            terms += _exact(data, point, tape, params, base, bounds)
         elif isinstance(data.how, Held):
+            of_held.append(rows[0])
             held.append(read_row_tape(data, params, data.site.params(point), tape))
-            of = next_held + np.arange(size)
-            next_held += size
-            parts.append((one, one, by, of, n_omega + of))
         else:
-            of = sites[-1] + np.arange(size)
-            h, own = _drawn(data, tape, params)
-            parts.append((one, one, by, of, n_omega + of) if h is None else (h, one, by, of, fixed))
+            own, predictors, h = _drawn(data, tape, params)
+            of, row = sites[-1] + np.arange(own.number.size), rows[predictors].ravel()
+            terms.append((row, row, 1.0 if h is None else h, 1.0, none, of, h is None))
             drawn.append(own)
-            sites.append(sites[-1] + size)
-    h, lam, factor, of, h_of = (np.concatenate(part) for part in zip(*parts, strict=True))
-    every = Drawn(*(np.concatenate(part) for part in zip(*drawn, strict=True)))
-    return Rows(h, lam, factor, of, h_of, base, every, np.array(sites), held)
+            sites.append(int(sites[-1] + of.size))
+    row = np.concatenate([no_index, *of_held])
+    terms.append((row, row, 1.0, 1.0, none, sites[-1] + np.arange(row.size), True))
+    columns: Any = zip(*(np.broadcast_arrays(*term) for term in terms), strict=True)
+    first, second, h, lam, factor, of, has_h = map(np.concatenate, columns)
+    h_of = np.where(has_h, sites[-1] + row.size + of, -1)
+    of_all = Drawn(*(np.concatenate(part) for part in zip(*drawn, strict=True)))
+    return Rows(
+        first, second, h, lam, factor, of, h_of, base, bounds, of_all, np.array(sites), held
+    )
+
+
+def _exact(
+    data: SiteData,
+    point: Point,
+    tape: TapeBuilder,
+    params: Mapping[str, Any],
+    base: list[tuple[Index, Array]],
+    bounds: list[tuple[Index, Array]],
+) -> list[tuple[Any, ...]]:
+    """Return the terms of an exact site; add what the log density has besides, and its bound."""
+    rows, none = data.site.row_numbers, tape.constants(1.0)
+    vectors = data.site.likelihood.as_vectors(params)
+    if vectors is None:
+        z, c = _as_normal(data, tape, params)
+        index = np.broadcast_to(c, z.shape)
+        known, by = tape.split(index)
+        base.append((by, -0.5 * known * z**2))
+        log_c = np.where(by == none, none, tape.apply("Log", index))
+        base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
+        base.append((none, np.array([_rest(data, point)])))
+        return [(rows[0], rows[0], known * z, known, by, -1, False)]
+    terms = []
+    y, lam, log_peak = vectors
+    for p, q in np.ndindex(len(y), len(y)):
+        known, by = tape.split(np.broadcast_to(_index(tape, lam[p][q]), y[p].shape))
+        terms.append((rows[p], rows[q], known * y[q], known, by, -1, False))
+        base.append((by, -0.5 * known * y[p] * y[q]))
+        if p == q:
+            # 2 |Λ_pq y_p y_q| ≤ Λ_pp y_p² + Λ_qq y_q².
+            bounds.append((by, 0.5 * len(y) * known * y[p] ** 2))
+    base.append((np.broadcast_to(_index(tape, log_peak), y[0].shape), np.ones(y[0].size)))
+    return terms
 
 
 def _drawn(
     data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]
-) -> tuple[Array | None, Drawn]:
-    """Return h where it is known, and what the loop is to know of observations with an ω."""
+) -> tuple[Drawn, list[int], Array | None]:
+    """Return what the loop is to know of observations with an ω, their predictors, and a known h.
+
+    A mixture has an ω for each component.
+    """
     likelihood, y, h = data.site.likelihood, data.y, None
     number: Any
     first: Any
     second: Any
     log_peak: Any
+    columns: Any
+    components = likelihood.as_normal_components(y, params)
     mixture = likelihood.as_normal_mixture(y, params)
     laplace = likelihood.as_tilted_laplace(y, params)
     logistic = likelihood.as_logistic(y, params)
+    if components is not None:
+        predictors, *columns = zip(*components, strict=True)
+        registers = [[_index(tape, x) for x in own] for own in columns[1:]]
+        number, precision, log_peak = (
+            np.concatenate([np.broadcast_to(x, y.shape) for x in own])
+            for own in (columns[0], *registers)
+        )
+        count = np.full(number.size, len(components))
+        drawn = Drawn(number, np.full(number.size, MIXTURE), precision, count, log_peak)
+        return drawn, list(predictors), None
     if mixture is not None:
         kind, (first, second), number = GAMMA_MIXTURE, mixture, y
         log_peak = _log_peak(tape, *(_index(tape, x) for x in mixture))
@@ -198,7 +252,7 @@ def _drawn(
         raise NoTapeError(f"observations of {data.site.name}")
     columns = [np.broadcast_to(_index(tape, x), y.shape) for x in (first, second, log_peak)]
     number = np.broadcast_to(np.asarray(number, dtype=float), y.shape)
-    return h, Drawn(number, np.full(y.size, kind), *columns)
+    return Drawn(number, np.full(y.size, kind), *columns), [0], h
 
 
 def _index(tape: TapeBuilder, value: Any) -> Index:

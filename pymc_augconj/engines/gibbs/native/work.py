@@ -40,7 +40,8 @@ class Work(NamedTuple):
     ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
     which θ is updated, ``scratch`` three vectors of the size of θ, and ``coefs`` and ``u`` the
     entries of the design and the latents that predictors are made of. ``level`` are the latents
-    where a move along a level begins, and its direction; ``kept`` is ω meanwhile.
+    where a move along a level begins, and its direction; ``kept`` is ω meanwhile. ``terms`` are log
+    densities of components.
     """
 
     eta: Array
@@ -65,6 +66,7 @@ class Work(NamedTuple):
     u: Array
     level: Array
     kept: Array
+    terms: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -96,4 +98,5 @@ def make_work(problem: Problem) -> Work:
         np.empty(size),
         np.empty((2, size)),
         np.empty(omega.size),
+        np.empty(n_drawn),
     )
