@@ -91,7 +91,7 @@ class NativeGibbs(AugmentedGibbs):
     def _steps_ahead(self) -> int:
         """Return the number of steps before the next one that is for Python, or of a block."""
         updates = {move: self._updates[move] for move, own in self.plan.moves.items() if own}
-        if not self.started or any(own.state["axes"] is None for own in updates.values()):
+        if not self.started:
             return 0
         if self._sampler is None or not self._sampler.is_settled:
             return 0
@@ -103,7 +103,8 @@ class NativeGibbs(AugmentedGibbs):
             for move, update in updates.items():
                 (ellipses, along), state = update.schedule, update.state
                 times = len(self._sampler.levels) if move == "level" else 1
-                of_step = times * (ellipses + (along == 2))
+                # Along coordinates there is one sweep.
+                of_step = times * (1 if state["axes"] is None else ellipses + (along == 2))
                 limits.append((state["window"] - 1 - state["count"]) // of_step)
         return min(self._remaining, self._size, *limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -267,14 +268,14 @@ def _one_kernel(monkeypatch):
     monkeypatch.setattr(distribution, "MANY", 0)
 
 
-def both(build, **options):
+def both(build, tune=30, **options):
     """Return a tuned step and its loop, and where they are."""
     with pm.Model() as model:
         build()
     step = pac.AugmentedGibbs(model=model, **options)
     point = model.initial_point()
-    step.setup_chain(np.random.default_rng(1), 30, 0)
-    for _ in range(30):
+    step.setup_chain(np.random.default_rng(1), tune, 0 if tune else 1)
+    for _ in range(tune or 1):
         point, _ = step.step(point)
     return step, NativeLoop(step._sampler, point), point
 
@@ -348,6 +349,31 @@ def test_what_is_learned():
     assert ours["count"] == update.state["count"] == before["count"] + 20
     for name, value in ours.items():
         np.testing.assert_allclose(value, update.state[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("build", [slopes, held_sites])
+def test_coordinates_while_there_are_no_axes(build):
+    step, loop, point = both(build, tune=0)
+    found, start = [], step._updates
+    for native in (True, False):
+        updates, rng = copy.deepcopy(start), np.random.default_rng(3)
+        step._updates = updates
+        if native:
+            block = loop.run(rng, step._sampler, point, updates, 20, tune=True)
+            *_, last = block.points()
+            evaluations = block.evaluations.tolist()
+        else:
+            every = list(python_steps(step, rng, point, 20, tune=True))
+            last, evaluations = every[-1][0], [info.evaluations for _, info in every]
+        found.append((last, evaluations, {move: own.state for move, own in updates.items()}))
+    (ours, first, learned), (theirs, second, expected) = found
+    assert first == second
+    assert expected["collapsed"]["axes"] is None
+    for move, state in expected.items():
+        for name in ("count", "n_tunes", "widths", "mean", "scatter"):
+            np.testing.assert_allclose(learned[move][name], state[name], rtol=1e-8, atol=1e-12)
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-8, atol=1e-9)
 
 
 def test_blocks_do_not_change_the_draws():

@@ -118,9 +118,9 @@ class NativeLoop:
         self._problem, self.layout = make_problem(sampler.chain, point, recorded)
         if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
-        from . import density, held, kernel, work  # which import Numba
+        from . import density, held, kernel, slices, work  # which import Numba
 
-        self._density, self._kernel = density, kernel
+        self._density, self._kernel, self._slices = density, kernel, slices
         self._work = work.make_work(self._problem)
         held.read_part(self._problem.held, self._work.registers, self._work.file, 0)
         self._sweeps = sampler.sweeps
@@ -218,7 +218,8 @@ class NativeLoop:
             self._v = v
             for move, own in learned.items() if tune else ():
                 state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
-                updates[move].state |= state
+                widths = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
+                updates[move].state |= state | widths
         return self._block_of(outputs[:done], stats[:, :done], point)
 
     def _block_of(self, outputs: Array, stats: Iterable[Array], names: Iterable[str]) -> Block:
@@ -247,8 +248,11 @@ class NativeLoop:
             np.array(state["scatter"], order="C"),
         )
         schedule = update.schedule if size else (0, 0)
-        return self._kernel.Learned(
-            centre, axes, np.ascontiguousarray(np.linalg.inv(axes)), *own, *schedule, tune
+        if size and state["axes"] is None:
+            schedule = (0, self._slices.COORDINATES)
+        widths = np.array(state["widths"]), np.array([state["n_tunes"]])
+        return self._slices.Learned(
+            centre, axes, np.ascontiguousarray(np.linalg.inv(axes)), *own, *schedule, tune, *widths
         )
 
 

@@ -1,4 +1,4 @@
-"""Updates of hyperparameters: slices along ellipses and along axes, and what tuning learns."""
+"""Updates of hyperparameters: slices along ellipses, axes and coordinates, and what is learned."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from .work import VALUE, Work, inner, inner_with_arrays
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
+_MAX_STEPS = 100
+#: Slices along all coordinates, with stepping out, while there are no axes.
+COORDINATES = 3
 
 
 class Learned(NamedTuple):
@@ -29,8 +32,10 @@ class Learned(NamedTuple):
     ellipses : int
         Elliptical slices a step.
     along : int
-        Slices along axes: 0 none, 1 one of them in a part of the steps, 2 all.
+        Slices along axes: 0 none, 1 one of them in a part of the steps, 2 all; or COORDINATES.
     tune : bool
+    widths, n_tunes : ndarray
+        Mean lengths of intervals along coordinates, and how many there were, one entry.
     """
 
     centre: Array
@@ -42,6 +47,8 @@ class Learned(NamedTuple):
     ellipses: int
     along: int
     tune: bool
+    widths: Array
+    n_tunes: Index
 
 
 @inner
@@ -82,6 +89,34 @@ def _gamma(rng: np.random.Generator, shape: float) -> float:
 
 
 @inner
+def _step_out(
+    rng: np.random.Generator, p: Problem, w: Work, x: Array, axis: int, how: int, level: float,
+    lower: float, upper: float,
+) -> tuple[float, float, int]:  # fmt: skip
+    """Return an interval that has grown along a coordinate, and the evaluations.
+
+    These are −1 where one has no digits.
+    """
+    moved, width, count = w.scratch[2, : x.size], upper - lower, 0
+    to_the_left = _integer(rng, _MAX_STEPS)
+    for i in range(x.size):
+        moved[i] = x[i]
+    for step, most in ((-width, to_the_left), (width, _MAX_STEPS - 1 - to_the_left)):
+        for _ in range(most):
+            moved[axis] = x[axis] + (lower if step < 0.0 else upper)
+            if not evaluate(p, w, moved, how):
+                return lower, upper, -1
+            count += 1
+            if not w.found[VALUE] >= level:
+                break
+            if step < 0.0:
+                lower += step
+            else:
+                upper += step
+    return lower, upper, count
+
+
+@inner
 def _explore(
     rng: np.random.Generator,
     p: Problem,
@@ -95,7 +130,7 @@ def _explore(
 
     Returns the evaluations, −1 where one has no digits.
     """
-    size, by_ellipse = x.size, axis < 0
+    size, by_ellipse, count = x.size, axis < 0, 0
     z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
     shape, square = 0.5 * (_DEGREES_OF_FREEDOM + size), 0.0
     if by_ellipse:
@@ -113,10 +148,14 @@ def _explore(
         lower, upper = at - 2.0 * math.pi, at
     else:
         level = w.found[VALUE] - rng.standard_exponential()
-        lower = -_WIDTH * rng.random()
-        upper = lower + _WIDTH
+        width = u.widths[axis] if u.along == COORDINATES else _WIDTH
+        lower = -width * rng.random()
+        upper = lower + width
+        if u.along == COORDINATES:
+            lower, upper, count = _step_out(rng, p, w, x, axis, how, level, lower, upper)
+            if count < 0:
+                return -1
         at = lower + (upper - lower) * rng.random()
-    count = 0
     while True:
         count += 1
         is_last = by_ellipse and count > _LARGEST_TRIALS
@@ -137,7 +176,10 @@ def _explore(
         if is_last or level < value < math.inf or (value == level and not by_ellipse):
             for i in range(size):
                 x[i] = moved[i]
-            return min(count, _LARGEST_TRIALS)
+            if u.along == COORDINATES and u.tune:
+                n = u.n_tunes[0]
+                u.widths[axis] = (n * u.widths[axis] + upper - lower) / (n + 1)
+            return min(count, _LARGEST_TRIALS) if by_ellipse else count
         if at < 0.0:
             lower = at
         else:
@@ -148,7 +190,7 @@ def _explore(
 @inner
 def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
     """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
-    count, n_axes = 0, x.size if u.along == 2 else u.along
+    count, n_axes = 0, x.size if u.along >= 2 else u.along
     for k in range(u.ellipses + n_axes):
         axis = k - u.ellipses
         if axis >= 0 and u.along == 1:
@@ -159,6 +201,7 @@ def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, 
         if trials < 0:
             return -1
         count += trials
-        if u.tune and (axis < 0 or (u.along == 2 and k == n_axes - 1)):
+        if u.tune and (axis < 0 or (u.along >= 2 and k == n_axes - 1)):
             _learn(u, x, w.scratch[0])
+    u.n_tunes[0] += u.tune and u.along == COORDINATES
     return count
