@@ -33,8 +33,8 @@ _FIRST, _SECONDS, _LARGEST = 8, 0.05, 4_000_000
 class NativeGibbs(AugmentedGibbs):
     """Makes blocks of steps by a :class:`.NativeLoop`, and hands them out one by one.
 
-    Python makes those that are compared with PyMC or another factorisation, those at which the
-    updates learn their axes, and those that the loop leaves to it.
+    Python makes those that are compared with PyMC or another factorisation, those within which an
+    update takes other axes, and those that the loop leaves to it.
     """
 
     _loop: NativeLoop | None = None
@@ -105,7 +105,7 @@ class NativeGibbs(AugmentedGibbs):
                 times = len(self._sampler.levels) if move == "level" else 1
                 # Along coordinates there is one sweep.
                 of_step = times * (1 if state["axes"] is None else ellipses + (along == 2))
-                limits.append((state["window"] - 1 - state["count"]) // of_step)
+                limits.append((state["window"] - state["count"]) // of_step)
         return min(self._remaining, self._size, *limits)
 
     def _made(

@@ -58,8 +58,9 @@ _HELD_STATS: _Stats = {"elliptical_trials": (np.float64, []), "residual_std": (n
 # Steps of a chain at which its log density is compared with PyMC's, usually during tuning.
 _COMPARED = frozenset({1, 3, 10, 30, 100})
 
-# Steps of tuning at which log evidences are compared with those of another factorisation.
-_VERIFIED = frozenset({2, 20, 70, 150})
+# Steps before those of tuning at which log evidences are compared with those of another
+# factorisation: the same ones, as Python makes these.
+_VERIFIED = frozenset({2, 9, 29, 99})
 
 # Key of the held sites in the learned state of a chain.
 _HELD = "held sites"

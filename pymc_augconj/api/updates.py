@@ -88,13 +88,19 @@ class SliceUpdate:
         return moved
 
     def _learn(self, x: Array) -> None:
-        """Add ``x`` to the running covariance; at the end of a window, take its axes."""
+        """Add ``x`` to the running covariance."""
         state = self.state
         state["count"] += 1
         n = state["count"]
         difference = x - state["mean"]
         state["mean"] = state["mean"] + difference / n
         state["scatter"] = state["scatter"] + np.outer(difference, x - state["mean"])
+        self.end_window()
+
+    def end_window(self) -> None:
+        """Take the axes of the running covariance, if the window has ended."""
+        state = self.state
+        n = state["count"]
         if n < state["window"]:
             return
         # Shrunk towards a small multiple of the identity, as Stan does for its metric.

@@ -38,6 +38,8 @@ class Update(Protocol):
     @property
     def schedule(self) -> tuple[int, int]: ...
 
+    def end_window(self) -> None: ...
+
 
 class Drawn(Mapping[str, Any]):
     """A row of columns by name, read when it is asked for: a point, or a step's statistics."""
@@ -220,6 +222,7 @@ class NativeLoop:
                 state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
                 widths = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
                 updates[move].state |= state | widths
+                updates[move].end_window()
         return self._block_of(outputs[:done], stats[:, :done], point)
 
     def _block_of(self, outputs: Array, stats: Iterable[Array], names: Iterable[str]) -> Block:
