@@ -103,8 +103,8 @@ def find_predictors(
             axes = _class_axes(var, shape)
             if not axes and not has_rows(var, shape):
                 return (
-                    f"a parameter that is no function of an entry for each observation, but of "
-                    f"{static_shape(var)} affine numbers"
+                    f"a parameter that is a function of affine numbers of shape "
+                    f"{static_shape(var)}, not of one entry for each observation"
                 )
             affine.add(var)
             if axes:
@@ -115,8 +115,8 @@ def find_predictors(
                 found[plain if has_rows(plain, shape) else var] = None
         elif var.owner is None:
             return (
-                "a parameter that depends on latents otherwise than through affine predictors "
-                "with one entry for each observation"
+                "a parameter that depends on latents, but not through affine predictors with one "
+                "entry for each observation"
             )
         elif isinstance(var.owner.op, RNGConsumerOp):
             stack.extend(reversed(distribution_parameters(var)))
