@@ -183,7 +183,7 @@ class NestedApproximation(Fit):
         name : str
             A hyperparameter; a Gaussian latent, whose density is a mixture of normal densities; or
             an observed variable of one predictor, for the predictors of its observations: mixtures
-            of tilted densities, with the observation's own density and its skewness if sites are EP's.
+            of tilted densities, with the observation's own density and skewness if sites are EP's.
         points : int
             Length of the grid of each entry.
 
