@@ -52,7 +52,7 @@ def total_size(rv: Variable) -> str:
 
 
 def about_joint_normal(rv: Variable) -> str | None:
-    """Return the message for a distribution that contains both the noise and the latents."""
+    """Return the message for a joint distribution of the noise and the latents."""
     if distribution_name(rv) not in ("MvNormal", "KroneckerNormal"):
         return None
     return (

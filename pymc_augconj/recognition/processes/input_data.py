@@ -23,7 +23,7 @@ def data_behind(
 ) -> dict[str, SharedVariable]:
     """Return the data that a ``pm.gp.Latent`` depends on, by name.
 
-    With ``observations`` also those of observed variables that depend on it (``observed``, or any),
+    ``observations`` adds the data of observed variables that depend on it (``observed``, or any),
     but not the observations themselves.
     """
     roots = [gp.f]

@@ -42,8 +42,8 @@ def batch_size_of(model: Model) -> int | None:
 def with_all_data(model: Model) -> Model:
     """Return the model with all the data instead of minibatches; unchanged if it has none.
 
-    A RecognitionError says that an observed variable's ``total_size`` is not the number of its
-    data, or that the graph of its distribution has a fixed size.
+    Raises RecognitionError if an observed variable's ``total_size`` is not the number of its data,
+    or the graph of its distribution has a fixed size.
     """
     minibatches = _minibatches(model)
     if not minibatches:
