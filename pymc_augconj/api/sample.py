@@ -321,8 +321,8 @@ def _check_keywords(
             )
         if all_ours and name in of_steps - known:
             raise TypeError(
-                f"pac.sample: expected no options of PyMC's own steps, as all variables are "
-                f"sampled without these, got {name!r}; leave it out"
+                f"pac.sample: expected no options of PyMC's own steps, which sample no variable "
+                f"of this model, got {name!r}; leave it out"
             )
     trace = kwargs.get("trace")
     # Of Zarr or McBackend, which need not be installed.

@@ -320,6 +320,6 @@ def _no_augmentation(values: Iterable[float], why: str) -> str:
     listed = ", ".join(f"{float(value):.4g}" for value in values)
     return (
         f"log_phi with its hyperparameters at ({listed}), which their prior allows: {why}, so that "
-        "there is no auxiliary variable; give them a prior on values for which there is one, or "
-        "use pac.fit with method 'vgp' or 'ep', which need the density alone"
+        "there is no auxiliary variable; give them a prior that excludes such values, or use "
+        "pac.fit with method 'vgp' or 'ep', which need only the density"
     )

@@ -92,9 +92,9 @@ class Matcher:
             found = reading.several
             if isinstance(found, str):
                 raise type(error)(
-                    f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
-                    "parameters must be functions of affine predictors with one entry for each "
-                    f"observation: found {found}"
+                    f"{str(error).rstrip('.')}; its density cannot be used either: expected "
+                    "parameters that are functions of affine predictors with one entry for each "
+                    f"observation, found {found}"
                 )
         if isinstance(found, str):
             raise error

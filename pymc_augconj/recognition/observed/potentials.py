@@ -94,7 +94,7 @@ def read_density(
         found = _readings(model, term, inputs)
         if isinstance(found, str):
             return (
-                "expected a sum of terms of which each entry depends on one affine predictor of "
+                "expected a sum of terms whose entries each depend on one affine predictor of "
                 f"the Gaussian latent variables, found {found}"
             )
         readings += found
@@ -233,14 +233,14 @@ def _read(model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]) 
         (graph,) = graphs_with_indices_inside([term], latents)
         parts = find_predictors([graph], latents, shape)
     if isinstance(parts, str):
-        return f"one of shape {shape} that depends on several, or not smoothly on one"
+        return f"a term of shape {shape} that depends on several, or not smoothly on one"
     if shape and not is_separate(graph, parts[0].offsets, len(shape)):
-        return f"one of shape {shape} in which an entry depends on several entries of a predictor"
+        return f"a term of shape {shape} in which an entry depends on several entries of η"
     parameters = RowParameters(shape, model)
     reader = RowReader(None, parts, parameters)
     log_density = reader.read(with_exact_complements(graph))
     if log_density is None:
-        return f"one of shape {shape} whose entries cannot be separated"
+        return f"a term of shape {shape} whose entries cannot be separated"
     size = int(np.prod(shape))
     eta = parts[0].columns[0].astype("float64")
     (eta,) = simplify([pt.broadcast_to(eta, shape).reshape((size,))])

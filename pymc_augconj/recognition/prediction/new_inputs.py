@@ -178,7 +178,7 @@ class NewPredictors:
 
     def _differs(self, i: int) -> str:
         block = self.lgm.blocks[i]
-        why = f"what {block.name!r} adds to it differs between observations"
+        why = f"the contribution of {block.name!r} differs between observations"
         if self.site.shape[0] > 1:
             return f"{why} (if it is a process, pass it too: gp=[…])"
         if block.form.startswith("GP"):

@@ -124,8 +124,8 @@ class OtherRows:
             # Graphs of other shapes fail in any way.
             raise AugmentationError(
                 f"data: expected a model of any number of rows, found that with {half} rows of its "
-                f"{size} it cannot be read ({error}); write all that has an entry for each row as "
-                "pm.Data, and name it in data, too"
+                f"{size} it cannot be read ({error}); write all arrays with an entry for each row "
+                "as pm.Data, and pass them in data"
             ) from error
         for what, values in whole.items():
             own = part[what]
