@@ -4,7 +4,7 @@
 ``advise``                 ``pac.advise``: the cost and the errors of each engine on a model
 ``alternation``            Gaussian variables that multiply the latents, drawn in turn with these
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
-``background``             sampling in a thread, while the caller goes on
+``background``             sampling in a thread, while the caller continues
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
 ``checkpoints``            saved states of a chain, and a chain that resumes from one

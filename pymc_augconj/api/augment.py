@@ -70,8 +70,8 @@ def augment(model: Model | None = None) -> Model:
         if len(observed.predictors) > 1:
             raise AugmentationError(
                 f"{observed.label} ({observed.likelihood.name}): expected a likelihood of one "
-                f"predictor, found {len(observed.predictors)}, of which ω cannot be written into "
-                "the model; sample the model itself with pac.sample"
+                f"predictor, found {len(observed.predictors)}; ω of several predictors cannot be "
+                "written into the model; sample the model itself with pac.sample"
             )
         etas = in_variables(observed.predictors, structure.latents)
         dims = augmented.named_vars_to_dims.get(observed.variable.name)

@@ -1,4 +1,4 @@
-"""Sampling in a thread, while the caller goes on."""
+"""Sampling in a thread, while the caller continues."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Chains:
         elif where := getattr(next(iter(self._traces.values())), "where", None):
             kept = f"they are in {where}, from which resume=True goes on"
         else:
-            kept = f"of which the {type(found).__name__} has {len(found)} of chains {found.chains}"
+            kept = f"the {type(found).__name__} has {len(found)} draws of chains {found.chains}"
         warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=4)
         return found
 

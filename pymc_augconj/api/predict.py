@@ -134,8 +134,8 @@ def predict(
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
     if isinstance(gp, list | tuple) and (kind == "f" or not gps):
         raise AugmentationError(
-            "gp: expected one process, or with kind='y' all those in the predictors of an observed "
-            f"variable, got {len(gps)} with kind={kind!r}; predict each of them"
+            "gp: expected one process, or with kind='y' all processes in the predictors of an "
+            f"observed variable, got {len(gps)} with kind={kind!r}; predict each process separately"
         )
     for process in gps:
         Xnew = _check_inputs(process, Xnew)
@@ -276,7 +276,7 @@ def _what(gp: Any) -> str:
     if hasattr(gp, "prior_linearized"):
         return (
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
-            "the draws or on those of an approximation's sample()"
+            "draws of the posterior or of an approximation's sample()"
         )
     if hasattr(gp, "marginal_likelihood") and not isinstance(gp, pm.gp.Latent):
         return (

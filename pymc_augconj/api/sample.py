@@ -341,8 +341,8 @@ def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> N
         return
     potentials = [potential.name for potential in model.potentials if potential.name in sites]
     what = (
-        "expected densities of observed variables, of which alone pm.compute_log_likelihood knows "
-        f"the data, found the potentials {potentials}"
+        "expected densities of observed variables, since pm.compute_log_likelihood knows no other "
+        f"data, found the potentials {potentials}"
     )
     instead = "write data as observed=, with pm.Censored or pm.CustomDist, say"
     if not model.observed_RVs:

@@ -157,8 +157,8 @@ def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str,
     missing = [name for name in names if name not in fit.inducing]
     if missing:
         raise AugmentationError(
-            f"inducing: expected a fit of {missing} through inducing points, got one "
-            f"(method={fit.method!r}) with those of {list(fit.inducing)}; use "
+            f"inducing: expected a fit of {missing} through inducing points, got a fit "
+            f"(method={fit.method!r}) with inducing points of {list(fit.inducing)}; use "
             "pac.fit(method='svi', gp=gp, inducing=…)"
         )
     return {name: fit.inducing[name] for name in names}, fit.theta

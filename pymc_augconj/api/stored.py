@@ -90,8 +90,8 @@ class StoredRun:
         if others or recorder is None:
             found = f"PyMC's steps for {sorted(others)}" if others else "random Deterministics"
             raise AugmentationError(
-                f"zarr_store: expected draws that the Gibbs step makes alone, found {found}; leave "
-                "zarr_store out, or vars and what is discrete"
+                f"zarr_store: expected draws by the Gibbs step alone, found {found}; leave "
+                "zarr_store out, or leave out vars and discrete variables"
             )
         begin, seconds, idata_kwargs = time.time(), None, kwargs.pop("idata_kwargs")
         tune = kwargs.get("tune")

@@ -130,9 +130,9 @@ class Family:
         constant = [name for name, formula in self.formulas.items() if name != "log_phi"]
         if self.support is None:
             raise AugmentationError(
-                "SuperGaussian in its general form cannot be drawn from: expected support=, every "
-                "value that y can take, and those of g, alpha, beta, gamma and log_c that depend "
-                "on y as functions of it, found no support; give them, for instance "
+                "SuperGaussian in its general form cannot be simulated: expected support=, every "
+                "value that y can take, and functions of y for g, alpha, beta, gamma and log_c if "
+                "they depend on y, found no support; give them, for instance "
                 "g=lambda y: y / 2, support=(-1, 1)"
             )
         log_mass = []

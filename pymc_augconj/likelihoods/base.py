@@ -171,8 +171,8 @@ class Density(ABC):
                 return None
         return (
             "the prior mean of its predictor is zero and its density is the same for η and −η, so "
-            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
-            "one mode; give the process a non-zero mean_func, or add a constant"
+            "that the posterior may be bimodal (±η), while a Gaussian approximation captures one "
+            "mode; give the process a non-zero mean_func, or add a constant"
         )
 
     # -- one predictor: all arrays are of shape (N,) ------------------------------------------

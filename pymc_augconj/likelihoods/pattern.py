@@ -143,8 +143,8 @@ class MultiPattern(Pattern):
         rename: tuple[tuple[str, str], ...] = (),
     ) -> None:
         warnings.warn(
-            "MultiPattern: use Pattern(rv, inputs, predictors=…) instead, of which it is another "
-            "name that will be removed",
+            "MultiPattern: use Pattern(rv, inputs, predictors=…) instead; the name MultiPattern "
+            "will be removed",
             FutureWarning,
             stacklevel=2,
         )

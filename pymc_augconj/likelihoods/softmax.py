@@ -291,7 +291,7 @@ def _log_sum_of_few(mean: Array, var: Array) -> tuple[Array, Array]:
 
 
 def _log_sum(eta: Array, which: Index, *, with_zero: bool) -> tuple[Array, Array]:
-    """Return log Σ exp(η_j), or log(1 + Σ exp(η_j)), and its gradient in the place of η."""
+    """Return log Σ exp(η_j), or log(1 + Σ exp(η_j)), and its gradient, which overwrites η."""
     # In place: this is all that a fit of many classes costs.
     top = eta.max(axis=0)
     if with_zero:

@@ -9,7 +9,7 @@ with kinks and steps:
 
 1. t is scanned on a geometric grid about the cavity's mean and about each landmark;
 2. about every local maximum of the scan the bracket is divided until its ends lie within
-   `RESOLVED` of the top, which gives a mode and its width s at whatever scale it has;
+   `RESOLVED` of the top, which gives a mode and its width s at any scale;
 3. from each mode steps of s·2.5·3ᵏ go out until t + 4 log(1 + distance/s), the largest term of a
    fourth moment, has dropped by `DROP` below the highest mode.
 

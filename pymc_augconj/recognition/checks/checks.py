@@ -45,7 +45,7 @@ _SCALES = (0.1, 1.0, 8.0, 40.0)
 # Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
 _ROUNDING = 256.0 * np.finfo(float).eps
 
-# Of PyMC's log density where only its compiled form can be had, with what is of single precision.
+# Tolerance for PyMC's compiled log density, which may have parts in single precision.
 _COMPILED = 1e-6
 
 # An entry that rounding moves by more is not compared.

@@ -154,7 +154,7 @@ def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorV
     return order
 
 
-# -- operations that are affine in some of their arguments, whatever the numbers ------------------
+# -- operations that are affine in some of their arguments, for any numbers -----------------------
 #
 # Most predictors are written with these alone, and most parts of a density that are not affine are
 # a curved function of a predictor. Finding that out takes no derivatives, and no rewriting of them.
@@ -168,7 +168,7 @@ class _Degree(Enum):
 
 _CONSTANT = _Degree.CONSTANT
 
-# Elementwise functions of one argument that are curved wherever they are defined.
+# Elementwise functions of one argument that are curved on their whole domain.
 _CURVES = frozenset(
     {"Erf", "Erfc", "Erfcx", "Exp", "Expm1", "Log", "Log1p", "Reciprocal", "Sigmoid", "Softplus"}
     | {"Sqr", "Sqrt", "Tanh"}

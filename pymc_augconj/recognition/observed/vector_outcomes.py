@@ -170,7 +170,7 @@ def _of_long_vectors(
     return [(pm.Normal.dist(eta, scale, shape=static_shape(value)), zeros)]
 
 
-# Distributions of vectors by their parameters, and what is taken from the location.
+# Distributions of vectors by their parameters, and the change of the location.
 _OF_VECTORS: dict[str, Callable[..., TensorVariable]] = {
     "MvNormalRV": lambda mu, cov, gap: pm.MvNormal.dist(mu - gap, cov),
     "MvStudentTRV": lambda nu, mu, cov, gap: pm.MvStudentT.dist(nu=nu, mu=mu - gap, scale=cov),

@@ -291,7 +291,7 @@ class _ScaledColumns:
     """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept.
 
     A product with (p₁/c₁, …) is then the same at every θ. With pⱼ the inverse of the largest entry
-    of column j, it shows where a column has another shape, whatever the units of the others.
+    of column j, it shows where a column has another shape, for any units of the others.
     """
 
     kind = "design matrix, columns scaled by hyperparameters"

@@ -192,8 +192,8 @@ def _check_graph(model: Model, gps: Sequence[Any], shared: Sequence[SharedVariab
     for rv in model.free_RVs:
         if rv not in own and set(ancestors([rv])) & set(shared):
             raise AugmentationError(
-                f"variable {rv.name!r}: expected a prior that does not depend on data={names}, of "
-                "which every chunk has other rows; compute what it needs before"
+                f"variable {rv.name!r}: expected a prior that does not depend on data={names}, "
+                "whose rows differ between chunks; compute its arguments beforehand"
             )
 
 

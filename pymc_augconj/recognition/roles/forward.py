@@ -66,7 +66,7 @@ def read_forward(
         if log_density is None:
             raise RecognitionError(
                 f"variable {rv.name!r}: expected a distribution with a log density, found "
-                f"{type(rv.owner.op).__name__.removesuffix('RV')}, of which PyMC has none; give "
+                f"{type(rv.owner.op).__name__.removesuffix('RV')}, for which PyMC has none; give "
                 "it one (logp=), or remove the variable, which nothing observed depends on"
             )
         log_density = log_density.sum() + log_jacobian

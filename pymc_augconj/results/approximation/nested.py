@@ -74,8 +74,8 @@ class NestedApproximation(Fit):
         now = checksums(self.model.data_vars)
         if changed := [name for name, total in self._data.items() if now.get(name) != total]:
             raise AugmentationError(
-                f"data {changed}: expected those of the fit, of which densities and means are "
-                "functions, found them changed; set them back, or draw from the fit before: "
+                f"data {changed}: expected those of the fit, which its densities and means use, "
+                "found changed data; restore them, or draw from the fit before the change: "
                 "draws = fit.sample()"
             )
         return self._posterior

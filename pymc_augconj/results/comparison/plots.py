@@ -67,7 +67,7 @@ def plot_compare(
     PlotCollection or dict of str to PlotCollection
         The figure, or with ``kind=None`` all of them by kind. Save one by ``.savefig(path)``.
         Axes are in ``.viz["plot"]``, by entry (such as ``"f[3]"``) and, for the grids, by
-        ``fit``; what was drawn is there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
+        ``fit``; plotted elements are there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
 
     Raises
     ------
