@@ -111,10 +111,10 @@ class AugmentedGibbs(BlockedStep):
         followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
-        hyperparameters factorise covariances, which cost more than the draws; 1 otherwise, and
-        for many observations of independent latents. With held sites, elliptical slices in each
-        step; by default 4 to 16, four times the evaluations of a slice during tuning, and 1
-        with trajectories.
+        hyperparameters factorise covariances, which cost more than the draws, or move a vector by
+        its entries; 1 otherwise, and for many observations of independent latents. With held
+        sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
+        slice during tuning, and 1 with trajectories.
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
