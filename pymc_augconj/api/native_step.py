@@ -103,9 +103,13 @@ class NativeGibbs(AugmentedGibbs):
             for move, update in updates.items():
                 (ellipses, along), state = update.schedule, update.state
                 times = len(self._sampler.levels) if move == "level" else 1
-                # Along coordinates there is one sweep.
-                of_step = times * (1 if state["axes"] is None else ellipses + (along == 2))
-                limits.append((state["window"] - state["count"]) // of_step)
+                if state["axes"] is None:
+                    # One sweep along all coordinates.
+                    ellipses, along = 0, 2
+                of_step = times * (ellipses + (along == 2))
+                # A slice along one axis, after these, would be along a new one.
+                left = state["window"] - (along == 1) - state["count"]
+                limits.append(left // of_step)
         return min(self._remaining, self._size, *limits)
 
     def _made(
