@@ -73,7 +73,7 @@ def test_the_same_as_by_python(name, request, monkeypatch):
     made = counted(monkeypatch)
     ours = pac.sample(model=model, discard_tuned_samples=False, **OPTIONS)
     # Python makes the first step, steps that are compared, and ends of windows.
-    assert sum(made) > 2 * (560 - 10)
+    assert sum(made) > 2 * (560 - 15)
     with monkeypatch.context() as patch:
         patch.setattr(native_step, "_FEWEST", 10_000)
         theirs = pac.sample(model=model, discard_tuned_samples=False, cores=1, **OPTIONS)
