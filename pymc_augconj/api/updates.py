@@ -164,7 +164,7 @@ class MixedUpdate(EllipticalUpdate):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.schedule = (min(_ELLIPSES, size), 1)
+        self.schedule = (_ELLIPSES, 1)
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""

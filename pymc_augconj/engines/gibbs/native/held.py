@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs.observed import LARGEST_RATIO, LEAST_RATIO
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
@@ -35,16 +36,21 @@ def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None
     _run(tapes, file, part)
 
 
-@inner_in_any_order
-def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
-    """Return Σ log p(y | η) of what has held sites."""
-    total = 0.0
+@inner
+def _run_rows(tapes: RowTapes, file: Array, eta: Array) -> None:
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
         to, own = file[t[8] : t[8] + t[1] - t[0]], eta[t[0] : t[1]]
         for k in range(own.size):
             to[k] = own[k]
     _run(tapes, file, 2)
+
+
+@inner_in_any_order
+def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
+    """Return Σ log p(y | η) of what has held sites."""
+    total = 0.0
+    _run_rows(tapes, file, eta)
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
         values = file[t[9] : t[9] + t[1] - t[0]]
@@ -60,6 +66,29 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
     for k in range(eta.size):
         total -= eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
     return total if math.isfinite(total) else -math.inf
+
+
+@inner_with_arrays
+def follow(p: Problem, w: Work) -> None:
+    """Write the held sites at the present parameters as :class:`.Held` does."""
+    h, lam, mean, step, slope, curvature = w.record
+    eta, found, tables = np.empty(h.size), np.empty((3, h.size)), p.held.tables
+    for j in range(3):
+        for k in range(h.size):
+            eta[k] = mean[k] + (j - 1) * step[k]
+        _run_rows(p.held, w.file, eta)
+        for i in range(tables.shape[0]):
+            first, at = tables[i, 0], tables[i, 9]
+            for k in range(first, tables[i, 1]):
+                found[j, k] = w.file[at + k - first]
+    for k in range(h.size):
+        ratio = (2.0 * found[1, k] - found[2, k] - found[0, k]) / curvature[k]
+        change, added = 0.5 * (found[2, k] - found[0, k] - slope[k]) / step[k], 0.0
+        w.h[k], w.lam[k] = h[k], lam[k]
+        if math.isfinite(ratio) and math.isfinite(change):
+            added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
+            w.h[k] += change + added * mean[k]
+            w.lam[k] += added
 
 
 @inner

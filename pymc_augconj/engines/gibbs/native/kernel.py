@@ -28,6 +28,7 @@ from .held import (
     begin_ensemble,
     choose,
     draw_by_slices,
+    follow,
     log_sum,
     predict,
     read_part,
@@ -63,11 +64,11 @@ def _find_direction(p: Problem, w: Work, theta: Array, number: int) -> bool:
     for k in range(w.omega.size):
         w.kept[k] = w.omega[k]
         w.omega[k] = 0.5 if first <= k < last else 0.0
-    add_up(p, w)
+    _add_up(p, w)
     found = evaluate(p, w, theta, BY_EVIDENCE)
     for k in range(w.omega.size):
         w.omega[k] = w.kept[k]
-    add_up(p, w)
+    _add_up(p, w)
     if not found:
         return False
     b = w.level[1]
@@ -180,11 +181,19 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             elif kind == TILTED_LAPLACE:
                 h += r[p.second[k]]
             w.omega[n_rows + k] = h
-    add_up(p, w)
+    _add_up(p, w)
 
 
 @outer
-def add_up(p: Problem, w: Work) -> None:
+def hold(p: Problem, w: Work) -> None:
+    """Take the held sites of the present parameters; add up what depends on them."""
+    if w.h.size:
+        follow(p, w)
+    _add_up(p, w)
+
+
+@inner
+def _add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
         total = p.fixed[e]
@@ -254,6 +263,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
     read_part(p.held, r, w.file, 1)
+    hold(p, w)
     return predict(p, w, v.reshape(1, v.size), w.eta)
 
 
@@ -306,6 +316,8 @@ def run_steps(
             how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
             if sweep >= 0:
                 how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
+                if is_held and sweep == 0 and x_likelihood.size:
+                    hold(p, w)
                 if is_drawn:
                     _draw_omega(rng, p, w)
             elif not theta.size:

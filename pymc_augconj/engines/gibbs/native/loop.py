@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,13 +13,15 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.tape import NoTapeError, OnTape
+from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
-from .problem import MOVES, make_problem
+from .problem import MOVES, columns_of, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
+# Steps whose recorded values are computed at once.
+_TOGETHER = 32
 
 
 class Update(Protocol):
@@ -106,7 +108,7 @@ class NativeLoop:
         The Python step.
     point : mapping
     recorded : OnTape, optional
-        As for :func:`.make_problem`.
+        A function of the point whose values are recorded too, unless it has no tape.
 
     Raises
     ------
@@ -115,7 +117,8 @@ class NativeLoop:
     """
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
-        self._problem, self.layout = make_problem(sampler.chain, point, recorded)
+        self._problem, self.layout = make_problem(sampler.chain, point)
+        self._recorded = of_all_steps(recorded, self.layout.entries, self._problem.outputs.size)
         if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
         from . import density, held, kernel, work  # which import Numba
@@ -177,11 +180,12 @@ class NativeLoop:
         That of models with an ω is of this ω, and not compared.
         """
         p, w = self._problem, self._work
+        theta, kinds = self._flat(point, "collapsed"), self._density
         self._hold(sampler)
-        w.registers[p.likelihood] = self._flat(point, "likelihood")
-        if not p.number.size and self._density.evaluate(
-            p, w, self._flat(point, "collapsed"), self._density.BY_EVIDENCE
-        ):
+        w.registers[p.theta] = theta
+        kinds.evaluate(p, w, self._flat(point, "likelihood"), kinds.BY_LIKELIHOOD)
+        self._kernel.hold(p, w)
+        if not p.number.size and kinds.evaluate(p, w, theta, kinds.BY_EVIDENCE):
             _compare("log evidence", expected, self._density.log_evidence(w))
 
     def check_density(self, sampler: GibbsSampler, point: Point, found: float) -> None:
@@ -189,11 +193,12 @@ class NativeLoop:
         _compare("log density", sampler.log_density(point), found)
 
     def _hold(self, sampler: GibbsSampler) -> int:
-        """Take the held sites, and add up what depends on them; return the number of slices."""
+        """Take the held sites as they were chosen; return the number of slices."""
         w, tilted = self._work, sampler.parts[0].tilted
         if tilted is not None:
-            w.h[:], w.lam[:] = tilted.sites
-        self._kernel.add_up(self._problem, w)
+            w.record[:] = tilted.record
+            nu = np.empty((tilted.ensemble, w.u.size))
+            self._work = w._replace(nu=nu, ratios=np.empty(len(nu)))
         return 0 if tilted is None else tilted.count
 
     def _made(
@@ -227,7 +232,7 @@ class NativeLoop:
 
         layout = self.layout
         entries = {name: column(*layout.entries[name]) for name in names}
-        further = None if layout.recorded is None else [column(*one) for one in layout.recorded]
+        further = None if self._recorded is None else self._recorded(outputs)
         fields: Any = stats
         return Block(outputs, entries, further, *fields)
 
@@ -250,6 +255,39 @@ class NativeLoop:
         return self._kernel.Learned(
             centre, axes, np.ascontiguousarray(np.linalg.inv(axes)), *own, *schedule, tune
         )
+
+
+def of_all_steps(
+    recorded: OnTape | None, entries: Mapping[str, tuple[slice, tuple[int, ...]]], size: int
+) -> Callable[[Array], list[Array]] | None:
+    """Return what is recorded as a function of the ``size`` outputs of some steps.
+
+    It is None where that has no tape. ``entries`` are the columns of the point's entries.
+    """
+    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
+
+    tape = TapeBuilder()
+    given = tape.inputs((size,))
+    point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
+    try:
+        found = [] if recorded is None else tape.evaluate(recorded, point)
+    except NoTapeError:
+        return None
+    code, start = tape.finish()
+    file = np.repeat(start[:, None], _TOGETHER, axis=1)
+    index = np.concatenate([np.empty(0, np.intp), *(x.ravel() for x in found)])
+    columns = columns_of([x.shape for x in found])
+
+    def of(outputs: Array) -> list[Array]:
+        values = np.empty((len(outputs), index.size))
+        for first in range(0, len(outputs), _TOGETHER):
+            own = outputs[first : first + _TOGETHER]
+            file[given, : len(own)] = own.T
+            run_rows(code, 0, len(code), file)
+            values[first : first + len(own)] = file[index, : len(own)].T
+        return [values[:, own].reshape(-1, *shape) for own, shape in columns]
+
+    return None if recorded is None else of
 
 
 def _compare(name: str, expected: float, found: float) -> None:
