@@ -83,7 +83,7 @@ class SliceUpdate:
 
     def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
         """Return the next value on a line along a principal axis, chosen at random."""
-        axis = self.state["axes"][:, rng.integers(self.size)]
+        axis = self.state["axes"][:, int(self.size * rng.random())]
         moved, _, _ = _on_line(target, start, target(start), axis, _WIDTH, 1, rng)
         return moved
 

@@ -66,7 +66,7 @@ LEAST_RATIO, LARGEST_RATIO = 0.25, 4.0
 # acceptance that it is adapted to, and the power of the number of steps by which that slows down.
 _MANY_TRIALS = 3.0
 # Evaluations up to which r given θ has a standard deviation of some 0.5, so that one ν is enough.
-_FEW_TRIALS = 1.3
+_FEW_TRIALS = 1.6
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +22,6 @@ from .problem import MOVES, columns_of, make_problem
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
 # Steps whose recorded values are computed at once.
 _TOGETHER = 32
-
-
-class Update(Protocol):
-    """Slices along ellipses and axes that were learned, see :class:`.SliceUpdate`.
-
-    Attributes
-    ----------
-    state : dict
-        ``centre`` and ``axes``, and the moments of the present window.
-    schedule : tuple of int
-        Elliptical slices a step; and slices along axes, see :class:`.slices.Learned`.
-    """
-
-    state: dict[str, Any]
-
-    @property
-    def schedule(self) -> tuple[int, int]: ...
 
 
 class Drawn(Mapping[str, Any]):
@@ -125,7 +108,7 @@ class NativeLoop:
 
         self._density, self._kernel = density, kernel
         self._work = work.make_work(self._problem)
-        held.read_part(self._problem.held, self._work.registers, self._work.file, 0)
+        held.read_part(self._problem.held, self._work.registers, self._work.file, held.OF_DATA)
         self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
@@ -147,7 +130,7 @@ class NativeLoop:
         rng: np.random.Generator,
         sampler: GibbsSampler,
         point: Point,
-        updates: Mapping[str, Update],
+        updates: Mapping[str, Any],
         steps: int,
         *,
         tune: bool,
@@ -158,7 +141,7 @@ class NativeLoop:
         ----------
         rng, sampler, point
         updates : mapping
-            Those of the hyperparameters, by move.
+            Those of the hyperparameters, by move, with a ``schedule`` as :class:`.SliceUpdate`.
         steps : int
         tune : bool
             Whether the updates learn.
@@ -206,7 +189,7 @@ class NativeLoop:
         rng: np.random.Generator,
         sampler: GibbsSampler,
         point: Point,
-        updates: Mapping[str, Update],
+        updates: Mapping[str, Any],
         steps: int,
         tune: bool,
     ) -> Block:
@@ -240,7 +223,7 @@ class NativeLoop:
         own = self.layout.names[move]
         return np.concatenate([np.empty(0), *(point[name].ravel() for name in own)])
 
-    def _learned(self, update: Update, size: int, tune: bool) -> Any:
+    def _learned(self, update: Any, size: int, tune: bool) -> Any:
         """Return an update as the loop reads it; of no hyperparameters there is none."""
         state = update.state
         # Arrays of another layout would be another type, for which the loop is compiled anew.
@@ -251,7 +234,7 @@ class NativeLoop:
             np.array(state["mean"]),
             np.array(state["scatter"], order="C"),
         )
-        schedule = update.schedule if size else (0, 0)
+        schedule: tuple[int, int] = update.schedule if size else (0, 0)
         return self._kernel.Learned(
             centre, axes, np.ascontiguousarray(np.linalg.inv(axes)), *own, *schedule, tune
         )

@@ -11,7 +11,7 @@ from pymc_augconj.typing import Array, Index
 
 from .density import evaluate
 from .problem import Problem
-from .work import VALUE, Work, inner, inner_with_arrays
+from .work import VALUE, Work, inner
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
@@ -53,11 +53,6 @@ def _learn(u: Learned, x: Array, before: Array) -> None:
     for i in range(x.size):
         for j in range(x.size):
             u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
-
-
-@inner_with_arrays
-def _integer(rng: np.random.Generator, size: int) -> int:
-    return int(rng.integers(0, size))
 
 
 @inner
@@ -154,7 +149,7 @@ def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, 
         if axis >= 0 and u.along == 1:
             if rng.random() >= _ALONG_AXES:
                 break
-            axis = _integer(rng, x.size)
+            axis = int(x.size * rng.random())
         trials = _explore(rng, p, w, u, x, axis, how)
         if trials < 0:
             return -1

@@ -24,6 +24,9 @@ inner_with_arrays = njit(**{**_INNER, "_nrt": True})
 inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "reassoc"}})
 
 
+#: As numbers of NumPy: a function is compiled once more for every literal that it is called with.
+NO, YES = np.array([False, True])
+
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor,
 #: START log r where a move along a level begins.
 VALUE, EVIDENCE, FIT, REST, BASE, START = range(6)
