@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -97,26 +98,42 @@ class Row:
         return self.score >= self.bar if self.bar_is == "at least" else self.score <= self.bar
 
 
+def compile_kernels(folder: Path) -> float:
+    """Compile the kernels of the package into an empty Numba cache; return the seconds."""
+    environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
+    environment["NUMBA_CACHE_DIR"] = str(folder)
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "pymc_augconj"],
+        env=environment,
+        cwd=Path(__file__).parents[1],
+        stdout=sys.stderr,
+        check=True,
+    )
+    return time.perf_counter() - start
+
+
 def measure(
     function: str,
     *,
     cores: int = CORES,
     limit: float | None = None,
-    cold: bool = True,
+    kernels: Path | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Call ``"module:function"`` in a fresh process with empty caches; return what it returns.
 
     Arguments and result travel as JSON. On Linux the process is held to ``cores`` cores. After
-    ``limit`` seconds it is killed, and :class:`subprocess.TimeoutExpired` raised. Unless ``cold``
-    the package's own kernels are taken as they were compiled for this machine.
+    ``limit`` seconds it is killed, and :class:`subprocess.TimeoutExpired` raised. ``kernels`` is a
+    Numba cache to begin with instead of an empty one, see :func:`compile_kernels`.
     """
     with tempfile.TemporaryDirectory(prefix="augconj-bench-") as folder:
         result = Path(folder) / "result.json"
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
         environment["PYTENSOR_FLAGS"] = f"base_compiledir={folder}/pytensor"
-        if cold:
-            environment["NUMBA_CACHE_DIR"] = f"{folder}/numba"
+        environment["NUMBA_CACHE_DIR"] = f"{folder}/numba"
+        if kernels is not None:
+            shutil.copytree(kernels, f"{folder}/numba")
         call = {"function": function, "arguments": arguments, "result": str(result), "cores": cores}
         command = [sys.executable, "-m", "benchmarks.harness", json.dumps(call)]
         subprocess.run(

@@ -2,12 +2,16 @@
 
 The smallest bulk effective sample size a second over every free variable, of a whole call, and of
 what further draws of one chain cost, when everything is compiled; and the time of a Python step.
+Kernels of the compiled loop, which are the same for all models, are compiled beforehand.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import arviz as az
@@ -16,7 +20,7 @@ import nutpie
 import pymc as pm
 
 import pymc_augconj as pac
-from benchmarks.harness import CORES, Row, Settings, measure
+from benchmarks.harness import CORES, Row, Settings, compile_kernels, measure
 from benchmarks.inside import Watch
 from benchmarks.sampling import SEED, diagnose
 from benchmarks.small_problems import HIERARCHICAL, MODELS
@@ -109,7 +113,21 @@ def measure_step(*, name: str) -> dict[str, Any]:
 
 
 def rows(settings: Settings) -> Iterator[Row]:
-    """Yield a row per model, and one for the step of those that have a bar."""
+    """Yield a row for the kernels, one per model, and one for the step of those that have a bar."""
+    with tempfile.TemporaryDirectory(prefix="augconj-kernels-") as folder:
+        kernels = Path(folder)
+        yield Row(
+            benchmark="kernels of the compiled loop, once a machine",
+            ours=compile_kernels(kernels),
+            floor=None,
+            unit="s",
+            bar=20.0,
+            bar_is="at most",
+        )
+        yield from _rows_of_models(settings, partial(measure, kernels=kernels))
+
+
+def _rows_of_models(settings: Settings, measure: Callable[..., dict[str, Any]]) -> Iterator[Row]:
     draws = 100 if settings.quick else 1000
     for name, build in MODELS.items():
         runs = {

@@ -354,3 +354,68 @@ def _binomial() -> pm.Model:
         a, b = pm.Normal("a", 0.0, 2.0), pm.Normal("b", 0.0, 2.0)
         pm.Binomial("y", n=25, logit_p=a + b * x, observed=y)
     return model
+
+
+@_model("rats")
+def _rats() -> pm.Model:
+    # As many litters, ages and priors as the growth curves of Gelfand et al. (1990).
+    rng = np.random.default_rng(19)
+    rat, age = np.repeat(np.arange(30), 5), np.tile(np.arange(8.0, 37.0, 7.0) - 22.0, 30)
+    slope, weight = rng.normal(6.2, 0.5, 30), rng.normal(242.0, 14.0, 30)
+    y = weight[rat] + slope[rat] * age + 6.0 * rng.standard_normal(rat.size)
+    with pm.Model() as model:
+        mu_a, mu_b = pm.Normal("mu_a", 200.0, 100.0), pm.Normal("mu_b", 0.0, 10.0)
+        tau_a, tau_b = pm.HalfNormal("tau_a", 30.0), pm.HalfNormal("tau_b", 2.0)
+        a = pm.Normal("alpha", mu_a, tau_a, shape=30)
+        b = pm.Normal("beta", mu_b, tau_b, shape=30)
+        pm.Normal("y", a[rat] + b[rat] * age, pm.HalfNormal("sigma", 20.0), observed=y)
+    return model
+
+
+@_model("seeds")
+def _seeds() -> pm.Model:
+    # 21 plates of two kinds of seed and root, as in Crowder (1978).
+    rng = np.random.default_rng(20)
+    seed, root = np.repeat([0, 1], [11, 10]), np.arange(21) % 2
+    n = rng.integers(4, 82, size=21)
+    eta = -0.55 + 0.1 * seed + 1.3 * root - 0.8 * seed * root + 0.3 * rng.standard_normal(21)
+    y = rng.binomial(n, 1.0 / (1.0 + np.exp(-eta)))
+    with pm.Model() as model:
+        a, tau = pm.Normal("a", 0.0, 2.0, shape=4), pm.HalfNormal("tau", 1.0)
+        plate = pm.Normal("plate", 0.0, tau, shape=21)
+        eta = a[0] + a[1] * seed + a[2] * root + a[3] * seed * root + plate
+        pm.Binomial("y", n=n, logit_p=eta, observed=y)
+    return model
+
+
+@_model("groups with own noise")
+def _own_noise() -> pm.Model:
+    rng = np.random.default_rng(21)
+    group = np.repeat(np.arange(8), 15)
+    y = rng.normal(0.0, 1.0, 8)[group] + rng.gamma(3.0, 0.3, 8)[group] * rng.standard_normal(120)
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu", 0.0, 5.0), pm.HalfNormal("tau", 2.0)
+        sigma = pm.HalfNormal("sigma", 2.0, shape=8)
+        pm.Normal("y", pm.Normal("a", mu, tau, shape=8)[group], sigma[group], observed=y)
+    return model
+
+
+@_model("radon, varying slopes")
+def _radon() -> pm.Model:
+    # 175 coefficients: of 85 counties two each, and five of all.
+    rng = np.random.default_rng(22)
+    county = _counties(rng)
+    uranium, floor = rng.standard_normal(85)[county], rng.binomial(1, 0.17, county.size)
+    winter = rng.binomial(1, 0.5, county.size)
+    X = np.column_stack([np.ones(county.size), floor, uranium, uranium * floor, winter])
+    a, b = rng.normal(0.0, 0.3, 85), rng.normal(0.0, 0.25, 85)
+    y = X @ [1.5, -0.65, 0.4, -0.1, 0.1] + a[county] + b[county] * floor
+    y = y + 0.7 * rng.standard_normal(county.size)
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0.0, 5.0, shape=5)
+        tau_a, tau_b = pm.HalfNormal("tau_a", 1.0), pm.HalfNormal("tau_b", 1.0)
+        a = pm.Normal("a", 0.0, tau_a, shape=85)
+        b = pm.Normal("b", 0.0, tau_b, shape=85)
+        eta = X @ beta + a[county] + b[county] * floor
+        pm.Normal("y", eta, pm.HalfNormal("sigma", 2.0), observed=y)
+    return model

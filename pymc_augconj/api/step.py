@@ -237,7 +237,9 @@ class AugmentedGibbs(BlockedStep):
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
         how = {"by_moments": self.plan.factors is not None, "over_grid": self._solver.augments}
-        self._sites = HeldSites(lgm, self.held, names, probes, **how) if self.held else None
+        moving = [h.value_name for h in self.plan.likelihood]
+        sites = partial(HeldSites, lgm, self.held, names, probes, moving=moving, **how)
+        self._sites = sites() if self.held else None
         self._warned = False
         self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)
 

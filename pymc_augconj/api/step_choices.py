@@ -58,23 +58,21 @@ def choose_updates(
             "hyper_sampler='nuts': expected hyperparameters that enter covariances and offsets "
             "only; use hyper_sampler='slice' for this model"
         )
-    # Given the latents, parameters of likelihoods are several at once as fast as one by one.
-    given_latents = SliceUpdate
-    if hyper_sampler == "auto" and sum(h.size for h in plan.likelihood) > 1:
-        given_latents = MixedUpdate
+    given_latents = ("likelihood", "level") if hyper_sampler == "auto" else ()
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, tails that
         # ellipses alone are long in leaving; and structured evidence costs little.
         structured = any(b.entries is not None or b.grid for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
-        hyper_sampler = "elliptical" if held and not several else "mixed"
+        cheap = several or all(b.is_independent and not b.whitened for b in model.blocks)
+        hyper_sampler = "elliptical" if held and not cheap else "mixed"
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
     updates: dict[str, type] = {
         move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
         for move in plan.moves
     }
-    updates["likelihood"] = given_latents
+    updates |= dict.fromkeys(given_latents, MixedUpdate)
     updates["collapsed"] = {
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,

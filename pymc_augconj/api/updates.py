@@ -83,7 +83,7 @@ class SliceUpdate:
 
     def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
         """Return the next value on a line along a principal axis, chosen at random."""
-        axis = self.state["axes"][:, rng.integers(self.size)]
+        axis = self.state["axes"][:, int(self.size * rng.random())]
         moved, _, _ = _on_line(target, start, target(start), axis, _WIDTH, 1, rng)
         return moved
 
@@ -170,7 +170,7 @@ class MixedUpdate(EllipticalUpdate):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.schedule = (min(_ELLIPSES, size), 1)
+        self.schedule = (_ELLIPSES, 1)
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
@@ -223,7 +223,7 @@ def _slice(
     left = start - widths * rng.random(size)
     ends = [left, left + widths]
     if max_steps > 1:
-        to_the_left = rng.integers(max_steps, size=size)
+        to_the_left = np.floor(max_steps * rng.random(size))
         steps = [(-widths, to_the_left), (widths, max_steps - 1 - to_the_left)]
         for i, (step, most) in enumerate(steps):
             grows: Any = most > 0

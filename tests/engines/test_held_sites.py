@@ -11,7 +11,7 @@ from scipy import stats
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.observed import Held, HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.plan import held_names, make_plan
 
@@ -301,6 +301,26 @@ def test_negative_precisions_are_cut_and_the_mean_is_kept():
     assert with_signs.lam.min() < 0.0 <= case.sites.lam.min()
     found = (MEAN / STD**2 + case.sites.h) / (1 / STD**2 + case.sites.lam)
     np.testing.assert_allclose(found, with_signs.mean["f"], atol=0.02)
+
+
+@pytest.mark.parametrize("moving", [["sigma_log__"], []])
+def test_sites_follow_parameters_that_move_given_the_latents(moving):
+    """Those of a normal density are the density at any parameter."""
+    with pm.Model() as model:
+        sigma, f = pm.HalfNormal("sigma"), pm.Normal("f", shape=3)
+        pm.Normal("y", f, sigma, observed=POSITIVE)
+    recognition = pac.recognize(model)
+    (site,), point = recognition.model.sites, recognition.start
+    sites = HeldSites(recognition.model, ["y"], [], moving=moving)
+    sites.choose(point)
+    how = Held(site, sites)
+    for shift in (0.0, 0.3, -0.5):
+        moved = {**point, "sigma_log__": point["sigma_log__"] + shift}
+        var = np.exp(2.0 * moved["sigma_log__"] if moving else 2.0 * point["sigma_log__"])
+        h, lam = how.draw_auxiliary(None, POSITIVE, np.empty(0), site.params(moved), 0)
+        np.testing.assert_allclose(h[0], POSITIVE / var, rtol=1e-9)
+        np.testing.assert_allclose(lam[0, 0], 1.0 / var, rtol=1e-9)
+        assert how.sites() is how.draw_auxiliary(None, POSITIVE, np.empty(0), how._at[1], 0)
 
 
 def test_a_predictor_that_no_latent_enters_has_no_site():

@@ -12,6 +12,13 @@ moments that predictors had in the last window. Sites of steps and of latents wi
 expectation propagation: a variational approximation lies within the walls. Negative eigenvalues of
 λ are set to zero, and h is such that the mean of the approximation stays as it is. Sites (0, 0)
 hold where there is no approximation.
+
+Where parameters θ of a density move given the latents alone, its sites follow them. With m and v
+the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
+and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
+−E ∂² log p = (2ℓ₀ − ℓ₊ − ℓ₋)/d². The first changes h by what it changed itself since the sites were
+chosen, and λ is multiplied by the ratio of the second. Any sites that are a function of θ are
+exact, as long as θ does not move while they are in use.
 """
 
 from __future__ import annotations
@@ -53,9 +60,13 @@ _DAMPING = 0.5
 # Where sites fit, a slice takes 1.2 evaluations, and 4 slices give 0.8 effective samples a step;
 # where one takes 3 evaluations, 0.2 effective samples a step with 4 slices and 0.5 with 12.
 _SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
+#: By what factors λ may follow parameters.
+LEAST_RATIO, LARGEST_RATIO = 0.25, 4.0
 # Evaluations of a slice from which trajectories take over; the angle of their first steps, the
 # acceptance that it is adapted to, and the power of the number of steps by which that slows down.
 _MANY_TRIALS = 3.0
+# Evaluations up to which r given θ has a standard deviation of some 0.5, so that one ν is enough.
+_FEW_TRIALS = 1.6
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 
 
@@ -99,6 +110,8 @@ class HeldSites:
     under the moments that predictors had during the last window, instead of the approximation's,
     which takes a factorisation of all latents; it needs ``predictor``, that of the present step.
     ``over_grid`` does too, and makes λ a product over the axes of a grid, see :mod:`.by_grid`.
+    ``moving`` are hyperparameters that are updated given the latents alone, which sites follow;
+    ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable.
     ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
     window, and ``angle`` is that of the steps of trajectories.
     """
@@ -112,7 +125,12 @@ class HeldSites:
         *,
         by_moments: bool = False,
         over_grid: bool = False,
+        moving: Collection[str] = (),
     ) -> None:
+        known = {s.name: set(s.params.names) for s in model.sites if s.shape[0] == 1}
+        can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
+        self._followed = [] if over_grid else can_follow
+        self.references: dict[str, Array] = {}
         self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
         self._over_grid = over_grid
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
@@ -158,12 +176,18 @@ class HeldSites:
     def state(self) -> dict[str, Any]:
         """The chosen sites, and the number of slices learned."""
         known = ("h", "lam", "mean", "slices", "trials", "angle", "_count", "_window", "_moments")
-        return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
+        own = {name: getattr(self, name) for name in (*known, "references")}
+        return own | {"_sums": dict(self._sums)}
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+    @property
+    def fit_well(self) -> bool:
+        """Whether r hardly varies."""
+        return self.trials < _FEW_TRIALS
 
     @property
     def fit_badly(self) -> bool:
@@ -225,6 +249,12 @@ class HeldSites:
             h = lam = mean = np.full(coupling.size, np.nan)
         if all(np.isfinite(x).all() for x in (h, lam, mean)):
             self.h, self.lam, self.mean = h, lam, mean
+            rows = self._layout.rows
+            self.references = {
+                site.name: _reference(site, point, m, v)
+                for site, m, v in zip(self._model.sites, rows(mean), rows(var), strict=True)
+                if site.name in self._followed
+            }
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
             self.mean = np.zeros(coupling.n_rows)
@@ -297,6 +327,24 @@ def _climb(bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
     return _Chosen(end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size])
 
 
+def _reference(site: Site, point: Point, mean: Array, var: Array) -> Array:
+    """Return what sites that follow parameters are compared with, see :class:`HeldSites`."""
+    step = np.sqrt(3.0 * var)
+    found = _differences(site.likelihood, site.y(point), mean, step, site.params(point))
+    return np.stack([mean[0], step[0], *found])
+
+
+def _differences(
+    likelihood: MultiLikelihood, y: Array, mean: Array, step: Array, params: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """Return ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋."""
+    with np.errstate(all="ignore"):
+        below, here, above = (
+            likelihood.log_density(y, mean + k * step, params) for k in (-1, 0, 1)
+        )
+        return above - below, 2.0 * here - above - below
+
+
 class Held:
     """A held site in place of an augmentation, and what it leaves of the density."""
 
@@ -304,15 +352,45 @@ class Held:
 
     def __init__(self, site: Site, sites: HeldSites) -> None:
         self._site, self.held_sites = site, sites
+        # Chosen sites, parameters, and the sites at these.
+        self._at: tuple[Any, Any, Any] = (None, None, None)
         self.groups = (tuple(range(site.likelihood.n_predictors)),)
 
-    def draw_auxiliary(self, *given: Any) -> tuple[Array, Array]:
-        """Return the sites in place of ω: one object until they are chosen anew."""
+    def draw_auxiliary(
+        self, rng: Any, y: Array, eta: Array, params: Mapping[str, Array], group: int
+    ) -> tuple[Array, Array]:
+        """Return the sites in place of ω: one object until they change."""
+        chosen = self.held_sites.of(self._site.name)
+        reference = self.held_sites.references.get(self._site.name)
+        if reference is not None and not (self._at[0] is chosen and self._at[1] is params):
+            self._at = chosen, params, self._follow(chosen, reference, y, params)
         return self.sites()
 
     def sites(self, *given: Any) -> tuple[Array, Array]:
-        """Return (h, Λ)."""
-        return self.held_sites.of(self._site.name)
+        """Return (h, Λ): those of the last draw of ω, if they were chosen before it."""
+        chosen = self.held_sites.of(self._site.name)
+        found: tuple[Array, Array] = self._at[2] if self._at[0] is chosen else chosen
+        return found
+
+    def _follow(
+        self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Mapping[str, Array]
+    ) -> tuple[Array, Array]:
+        h, lam = chosen[0][0], chosen[1][0, 0]
+        mean, step, slope, curvature = reference
+        above, bend = _differences(self._site.likelihood, y, mean[None], step[None], params)
+        with np.errstate(all="ignore"):
+            ratio, change = bend / curvature, 0.5 * (above - slope) / step
+        is_known = np.isfinite(ratio) & np.isfinite(change)
+        added = np.where(is_known, np.clip(ratio, LEAST_RATIO, LARGEST_RATIO) - 1.0, 0.0) * lam
+        h = h + np.where(is_known, change, 0.0) + added * mean
+        return h[None], (lam + added)[None, None]
+
+    @property
+    def record(self) -> Array:
+        """h, λ and the reference of every observation, NaN where sites follow nothing."""
+        h, lam = self.held_sites.of(self._site.name)
+        nothing = np.full((4, h.shape[1]), np.nan)
+        return np.vstack([h, lam[0], self.held_sites.references.get(self._site.name, nothing)])
 
     def residuals(
         self, y: Array, eta: Array, params: Mapping[str, Array], rows: Index | None = None

@@ -86,7 +86,8 @@ class Tilted:
     ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
     are elliptical slices each time; by default as many as the held sites ask for in a step of that
     many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
-    latents, by default one of all, and ``ensemble`` is K, by default the solver's. ``value`` is r
+    latents, by default one of all, and ``ensemble`` is K, by default one where sites fit, and else
+    the solver's. ``value`` is r
     at the latents that were drawn last.
     """
 
@@ -126,10 +127,14 @@ class Tilted:
         return self._slices or -(-self._sites.slices // self._sweeps)
 
     @property
-    def sites(self) -> tuple[Array, Array]:
-        """H and λ of the variables with held sites of one predictor, one after the other."""
-        h, lam = zip(*(how.sites() for _, how, _ in self._held), strict=True)
-        return np.concatenate([x[0] for x in h]), np.concatenate([x[0, 0] for x in lam])
+    def ensemble(self) -> int:
+        """Number K of the vectors ν_k."""
+        return self._ensemble or (1 if self._sites.fit_well else self._solver.preferred.ensemble)
+
+    @property
+    def record(self) -> Array:
+        """That of the variables with held sites of one predictor, see :class:`.Held`."""
+        return np.hstack([how.record for _, how, _ in self._held])
 
     # -- r ------------------------------------------------------------------------------------
 
@@ -182,8 +187,7 @@ class Tilted:
     def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
         present = given.posterior.solve(rng, current)
-        count = self._ensemble or self._solver.preferred.ensemble
-        others = rng.standard_normal((count - 1, given.posterior.size))
+        others = rng.standard_normal((self.ensemble - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:

@@ -12,16 +12,18 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
-from .held import log_density, log_sum, predict, read_part
+from .held import OF_PARAMETERS, log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .work import (
     BASE,
     EVIDENCE,
     FIT,
+    NO,
     REST,
     START,
     VALUE,
+    YES,
     Work,
     inner,
     inner_in_any_order,
@@ -31,7 +33,7 @@ from .work import (
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
 #: and, with the number of a level added, while that moves against the hyperparameters.
-BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = range(4)
+BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(4)
 
 
 def log_evidence(work: Work) -> float:
@@ -111,7 +113,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
         return True
     if how >= BY_LIKELIHOOD:
         if w.h.size:
-            read_part(p.held, r, w.file, 1)
+            read_part(p.held, r, w.file, OF_PARAMETERS)
         of_latents = 0.0
         if how >= BY_LEVEL:
             t = r[p.levels[how - BY_LEVEL, 0]] - w.found[START]
@@ -200,8 +202,8 @@ def _close_error(p: Problem, w: Work, fit: float) -> float:
     for k in range(count):
         for i in range(size):
             half[k, i] = math.sqrt(diagonal[i]) * p.signs[k, i]
-    solve(p.starts, p.rows, w.values, w.border, w.corner, half, False)
-    solve(p.starts, p.rows, w.values, w.border, w.corner, mean, True)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, half, NO)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, mean, YES)
     trace, total = 0.0, 0.0
     for i in range(size):
         total += diagonal[i] * mean[0, i] ** 2

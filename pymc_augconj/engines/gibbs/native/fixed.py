@@ -13,8 +13,7 @@ Tierney (1994), Markov chains for exploring posterior distributions. Annals of S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from pymc_augconj.engines.gibbs.tilted import Tilted
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
-from pymc_augconj.typing import Array
 
-from .loop import Block, NativeLoop
+from .loop import Block, NativeLoop, of_all_steps
 from .problem import Layout
 from .row_tapes import join, read_row_tape
 from .rows import read_params
@@ -80,8 +78,8 @@ class FixedLoop(NativeLoop):
         for b in model.blocks:
             entries[b.value_name] = slice(stop, stop + b.total_size), b.shape
             stop += b.total_size
-        self.layout = Layout(entries, None, {}, np.arange(size))
-        self._recorded = None if recorded is None else _recorded(recorded, entries, size)
+        self.layout = Layout(entries, {}, np.arange(size))
+        self._recorded = of_all_steps(recorded, entries, size)
         self._given: tuple[Any, Any, float] | None = None
         self._v, self._block = np.zeros(size), None
 
@@ -97,7 +95,7 @@ class FixedLoop(NativeLoop):
         given = part.given_sites(point)
         posterior, prior = given.posterior, given.prior
         x = np.linalg.qr(posterior.root(np.eye(posterior.size)), mode="r")
-        h, lam = tilted.sites
+        h, lam, *_ = tilted.record
         v = np.eye(self._v.size)
         design = given.predictor(posterior.coordinates(v)) - prior.offset
         zeros = prior.split(np.zeros(v.shape[0]))
@@ -145,32 +143,7 @@ class FixedLoop(NativeLoop):
         log_density, slices_made, trials, residual = stats
         same = np.full(steps, evidence), np.zeros(steps)
         columns = (log_density, *same, slices_made, trials, residual)
-        block = self._block_of(outputs, columns, point)
-        return block if self._recorded is None else replace(block, recorded=self._recorded(outputs))
-
-
-def _recorded(
-    function: OnTape, entries: Mapping[str, tuple[slice, tuple[int, ...]]], size: int
-) -> Callable[[Array], list[Array]] | None:
-    """Return what is recorded as a function of all steps' latents; None where it has no tape."""
-    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
-
-    tape = TapeBuilder()
-    given = tape.inputs((size,))
-    point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
-    try:
-        found = tape.evaluate(function, point)
-    except NoTapeError:
-        return None
-    code, start = tape.finish()
-
-    def of(outputs: Array) -> list[Array]:
-        file = np.repeat(start[:, None], len(outputs), axis=1)
-        file[given] = outputs.T
-        run_rows(code, 0, len(code), file)
-        return [np.moveaxis(file[index], -1, 0) for index in found]
-
-    return of
+        return self._block_of(outputs, columns, point)
 
 
 def _held(sampler: GibbsSampler) -> tuple[Part, Tilted, HeldSites]:

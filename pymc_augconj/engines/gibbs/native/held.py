@@ -6,16 +6,19 @@ import math
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs.observed import LARGEST_RATIO, LEAST_RATIO
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
 from .problem import Problem
 from .row_tapes import RowTapes
-from .work import Work, inner, inner_in_any_order, inner_with_arrays, outer
+from .work import YES, Work, inner, inner_in_any_order, inner_with_arrays, outer
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
+#: Parts of the instructions of densities: what depends on nothing that changes, parameters, and η.
+OF_DATA, OF_PARAMETERS, _OF_PREDICTORS = np.arange(3)
 
 
 @inner
@@ -29,22 +32,27 @@ def _run(tapes: RowTapes, file: Array, part: int) -> None:
 
 @outer
 def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None:
-    """Compute what depends on nothing that changes, part 0, or on parameters, part 1."""
+    """Compute one of the first two parts."""
     for e in range(tapes.given.size):
         file[tapes.given[e]] = registers[tapes.given_by[e]]
     _run(tapes, file, part)
+
+
+@inner
+def _run_rows(tapes: RowTapes, file: Array, eta: Array) -> None:
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
+        to, own = file[t[8] : t[8] + t[1] - t[0]], eta[t[0] : t[1]]
+        for k in range(own.size):
+            to[k] = own[k]
+    _run(tapes, file, _OF_PREDICTORS)
 
 
 @inner_in_any_order
 def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
     """Return Σ log p(y | η) of what has held sites."""
     total = 0.0
-    for i in range(tapes.tables.shape[0]):
-        t = tapes.tables[i]
-        to, own = file[t[8] : t[8] + t[1] - t[0]], eta[t[0] : t[1]]
-        for k in range(own.size):
-            to[k] = own[k]
-    _run(tapes, file, 2)
+    _run_rows(tapes, file, eta)
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
         values = file[t[9] : t[9] + t[1] - t[0]]
@@ -60,6 +68,29 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
     for k in range(eta.size):
         total -= eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
     return total if math.isfinite(total) else -math.inf
+
+
+@inner_with_arrays
+def follow(p: Problem, w: Work) -> None:
+    """Write the held sites at the present parameters as :class:`.Held` does."""
+    h, lam, mean, step, slope, curvature = w.record
+    eta, found, tables = np.empty(h.size), np.empty((3, h.size)), p.held.tables
+    for j in range(3):
+        for k in range(h.size):
+            eta[k] = mean[k] + (j - 1) * step[k]
+        _run_rows(p.held, w.file, eta)
+        for i in range(tables.shape[0]):
+            first, at = tables[i, 0], tables[i, 9]
+            for k in range(first, tables[i, 1]):
+                found[j, k] = w.file[at + k - first]
+    for k in range(h.size):
+        ratio = (2.0 * found[1, k] - found[2, k] - found[0, k]) / curvature[k]
+        change, added = 0.5 * (found[2, k] - found[0, k] - slope[k]) / step[k], 0.0
+        w.h[k], w.lam[k] = h[k], lam[k]
+        if math.isfinite(ratio) and math.isfinite(change):
+            added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
+            w.h[k] += change + added * mean[k]
+            w.lam[k] += added
 
 
 @inner
@@ -93,18 +124,14 @@ def predict(p: Problem, w: Work, x: Array, etas: Array) -> bool:
 
 
 @inner_with_arrays
-def _solved(p: Problem, w: Work, v: Array) -> Array:
-    """Return ν of the latents v."""
-    x = multiply(p.starts, p.rows, w.values, w.border, w.corner, v.copy().reshape(1, v.size), True)
-    return x[0] - w.half
-
-
-@inner_with_arrays
-def square_of(p: Problem, w: Work, v: Array) -> float:
-    """Return |ν|² of the latents v."""
-    nu, total = _solved(p, w, v), 0.0
+def present(p: Problem, w: Work, v: Array) -> float:
+    """Write ν of the latents v as the first of all; return |ν|²."""
+    x = v.reshape(1, v.size)
+    x, total = multiply(p.starts, p.rows, w.values, w.border, w.corner, x, YES), 0.0
     for i in range(v.size):
-        total += nu[i] * nu[i]
+        nu = x[0, i] - w.half[i]
+        w.nu[0, i] = nu
+        total += nu * nu
     return total
 
 
@@ -115,14 +142,14 @@ def _applied(p: Problem, w: Work, nu: Array) -> Array:
     for k in range(nu.shape[0]):
         for i in range(nu.shape[1]):
             x[k, i] = w.half[i] + nu[k, i]
-    solve(p.starts, p.rows, w.values, w.border, w.corner, x, True)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, x, YES)
     return x
 
 
 @inner_with_arrays
 def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw all ν_k, given the present latents."""
-    w.nu[0] = _solved(p, w, v)
+    present(p, w, v)
     for k in range(1, w.nu.shape[0]):
         for i in range(v.size):
             w.nu[k, i] = rng.standard_normal()
@@ -161,7 +188,9 @@ def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
         value = w.ratios[k] + gumbel(rng)
         if value > best:
             best, at = value, k
-    v[:] = _applied(p, w, w.nu[at : at + 1])[0]
+    x = _applied(p, w, w.nu[at : at + 1])
+    for i in range(v.size):
+        v[i] = x[0, i]
 
 
 @inner_with_arrays
@@ -211,13 +240,14 @@ def draw_by_slices(
 ) -> tuple[float, int]:
     """Overwrite v with the next latents, given the sites; return r there, and the evaluations."""
     size, count, trials = v.size, w.h.size, 0
-    nu = np.zeros((slices + 1, size))
+    # The first is the mean; the present latents are the last.
+    x, etas = np.zeros((slices + 2, size)), np.empty((slices + 2, count))
     for k in range(1, slices + 1):
         for i in range(size):
-            nu[k, i] = rng.standard_normal()
-    # The first is the mean; the present latents are the last.
-    x, etas = np.empty((slices + 2, size)), np.empty((slices + 2, count))
-    x[: slices + 1], x[slices + 1] = _applied(p, w, nu), v
+            x[k, i] = rng.standard_normal()
+    x = _applied(p, w, x)
+    for i in range(size):
+        x[slices + 1, i] = v[i]
     predict(p, w, x, etas)
     centre, here = etas[0], etas[slices + 1]
     value = residual(p.held, w.file, w.h, w.lam, here)

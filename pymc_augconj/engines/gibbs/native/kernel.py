@@ -18,7 +18,7 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_saddlepoint,
     fill_by_thinning,
 )
-from pymc_augconj.linalg.sparse_kernels import multiply, solve
+from pymc_augconj.linalg.sparse_kernels import solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
@@ -33,15 +33,17 @@ from .density import (
     log_of_component,
 )
 from .held import (
+    OF_PARAMETERS,
     begin_ensemble,
     choose,
     draw_by_slices,
+    follow,
     gumbel,
     log_sum,
     predict,
+    present,
     read_part,
     residual,
-    square_of,
 )
 from .problem import Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
@@ -50,10 +52,12 @@ from .work import (
     BASE,
     EVIDENCE,
     FIT,
+    NO,
     REST,
     START,
     VALUE,
     WITHOUT_COUNTS,
+    YES,
     Work,
     inner,
     inner_with_arrays,
@@ -72,11 +76,11 @@ def _find_direction(p: Problem, w: Work, theta: Array, number: int) -> bool:
     for k in range(w.omega.size):
         w.kept[k] = w.omega[k]
         w.omega[k] = 0.5 if first <= k < last else 0.0
-    add_up(p, w)
+    _add_up(p, w)
     found = evaluate(p, w, theta, BY_EVIDENCE)
     for k in range(w.omega.size):
         w.omega[k] = w.kept[k]
-    add_up(p, w)
+    _add_up(p, w)
     if not found:
         return False
     b = w.level[1]
@@ -88,8 +92,8 @@ def _find_direction(p: Problem, w: Work, theta: Array, number: int) -> bool:
             b[p.design.columns[q, k]] += 0.5 * coef
     for i in range(b.size):
         b[i] *= w.s[i]
-    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], False)
-    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], True)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], NO)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, w.level[1:2], YES)
     return True
 
 
@@ -205,11 +209,19 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             elif kind == TILTED_LAPLACE:
                 h += r[p.second[k]]
             w.omega[n_rows + k] = h
-    add_up(p, w)
+    _add_up(p, w)
 
 
 @outer
-def add_up(p: Problem, w: Work) -> None:
+def hold(p: Problem, w: Work) -> None:
+    """Take the held sites of the present parameters; add up what depends on them."""
+    if w.h.size:
+        follow(p, w)
+    _add_up(p, w)
+
+
+@inner
+def _add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
         total = p.fixed[e]
@@ -228,25 +240,20 @@ def _log_sites(p: Problem, w: Work) -> float:
     return total
 
 
-@inner_with_arrays
-def _multiply(p: Problem, w: Work, x: Array) -> None:
-    w.nu[0] = multiply(p.starts, p.rows, w.values, w.border, w.corner, x, True)[0]
-
-
 @inner
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
     """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
     x = v.reshape(1, size)
     if a > 0.0:
-        _multiply(p, w, x)
+        present(p, w, v)
     for i in range(size):
         nu = rng.standard_normal()
         if a > 0.0:
-            nu = share * nu - a * (w.nu[0, i] - w.half[i])
+            nu = share * nu - a * w.nu[0, i]
         square += nu * nu
         v[i] = w.half[i] + nu
-    solve(p.starts, p.rows, w.values, w.border, w.corner, x, True)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, x, YES)
     return square
 
 
@@ -278,7 +285,8 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     run_tape(p.density, r)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
-    read_part(p.held, r, w.file, 1)
+    read_part(p.held, r, w.file, OF_PARAMETERS)
+    hold(p, w)
     return predict(p, w, v.reshape(1, v.size), w.eta)
 
 
@@ -331,6 +339,8 @@ def run_steps(
             how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
             if sweep >= 0:
                 how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
+                if is_held and sweep == 0 and x_likelihood.size:
+                    hold(p, w)
                 if is_drawn:
                     _draw_omega(rng, p, w)
             elif not theta.size:
@@ -372,7 +382,7 @@ def run_steps(
             if not predict(p, w, v.reshape(1, v.size), w.eta):
                 return step
         if is_held:
-            square = square_of(p, w, v)
+            square = present(p, w, v)
         _write(p, w, v, square, outputs[step], stats[:, step])
         stats[2, step], stats[3, step], stats[4, step] = count, slices * sweeps, trials
         stats[5, step] = ratio

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,32 +13,15 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.tape import NoTapeError, OnTape
+from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
-from .problem import MOVES, make_problem
+from .problem import MOVES, columns_of, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
-
-
-class Update(Protocol):
-    """Slices along ellipses and axes that were learned, see :class:`.SliceUpdate`.
-
-    Attributes
-    ----------
-    state : dict
-        ``centre`` and ``axes``, and the moments of the present window.
-    schedule : tuple of int
-        Elliptical slices a step; and slices along axes, see :class:`.slices.Learned`.
-    """
-
-    state: dict[str, Any]
-
-    @property
-    def schedule(self) -> tuple[int, int]: ...
-
-    def end_window(self) -> None: ...
+# Steps whose recorded values are computed at once.
+_TOGETHER = 32
 
 
 class Drawn(Mapping[str, Any]):
@@ -108,7 +91,7 @@ class NativeLoop:
         The Python step.
     point : mapping
     recorded : OnTape, optional
-        As for :func:`.make_problem`.
+        A function of the point whose values are recorded too, unless it has no tape.
 
     Raises
     ------
@@ -117,14 +100,15 @@ class NativeLoop:
     """
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
-        self._problem, self.layout = make_problem(sampler.chain, point, recorded)
+        self._problem, self.layout = make_problem(sampler.chain, point)
+        self._recorded = of_all_steps(recorded, self.layout.entries, self._problem.outputs.size)
         if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
         from . import density, held, kernel, slices, work  # which import Numba
 
         self._density, self._kernel, self._slices = density, kernel, slices
         self._work = work.make_work(self._problem)
-        held.read_part(self._problem.held, self._work.registers, self._work.file, 0)
+        held.read_part(self._problem.held, self._work.registers, self._work.file, held.OF_DATA)
         self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
@@ -146,7 +130,7 @@ class NativeLoop:
         rng: np.random.Generator,
         sampler: GibbsSampler,
         point: Point,
-        updates: Mapping[str, Update],
+        updates: Mapping[str, Any],
         steps: int,
         *,
         tune: bool,
@@ -157,7 +141,7 @@ class NativeLoop:
         ----------
         rng, sampler, point
         updates : mapping
-            Those of the hyperparameters, by move.
+            Those of the hyperparameters, by move, with a ``schedule`` as :class:`.SliceUpdate`.
         steps : int
         tune : bool
             Whether the updates learn.
@@ -179,11 +163,12 @@ class NativeLoop:
         That of models with an ω is of this ω, and not compared.
         """
         p, w = self._problem, self._work
+        theta, kinds = self._flat(point, "collapsed"), self._density
         self._hold(sampler)
-        w.registers[p.likelihood] = self._flat(point, "likelihood")
-        if not p.number.size and self._density.evaluate(
-            p, w, self._flat(point, "collapsed"), self._density.BY_EVIDENCE
-        ):
+        w.registers[p.theta] = theta
+        kinds.evaluate(p, w, self._flat(point, "likelihood"), kinds.BY_LIKELIHOOD)
+        self._kernel.hold(p, w)
+        if not p.number.size and kinds.evaluate(p, w, theta, kinds.BY_EVIDENCE):
             _compare("log evidence", expected, self._density.log_evidence(w))
 
     def check_density(self, sampler: GibbsSampler, point: Point, found: float) -> None:
@@ -191,11 +176,12 @@ class NativeLoop:
         _compare("log density", sampler.log_density(point), found)
 
     def _hold(self, sampler: GibbsSampler) -> int:
-        """Take the held sites, and add up what depends on them; return the number of slices."""
+        """Take the held sites as they were chosen; return the number of slices."""
         w, tilted = self._work, sampler.parts[0].tilted
         if tilted is not None:
-            w.h[:], w.lam[:] = tilted.sites
-        self._kernel.add_up(self._problem, w)
+            w.record[:] = tilted.record
+            nu = np.empty((tilted.ensemble, w.u.size))
+            self._work = w._replace(nu=nu, ratios=np.empty(len(nu)))
         return 0 if tilted is None else tilted.count
 
     def _made(
@@ -203,7 +189,7 @@ class NativeLoop:
         rng: np.random.Generator,
         sampler: GibbsSampler,
         point: Point,
-        updates: Mapping[str, Update],
+        updates: Mapping[str, Any],
         steps: int,
         tune: bool,
     ) -> Block:
@@ -231,7 +217,7 @@ class NativeLoop:
 
         layout = self.layout
         entries = {name: column(*layout.entries[name]) for name in names}
-        further = None if layout.recorded is None else [column(*one) for one in layout.recorded]
+        further = None if self._recorded is None else self._recorded(outputs)
         fields: Any = stats
         return Block(outputs, entries, further, *fields)
 
@@ -239,7 +225,7 @@ class NativeLoop:
         own = self.layout.names[move]
         return np.concatenate([np.empty(0), *(point[name].ravel() for name in own)])
 
-    def _learned(self, update: Update, size: int, tune: bool) -> Any:
+    def _learned(self, update: Any, size: int, tune: bool) -> Any:
         """Return an update as the loop reads it; of no hyperparameters there is none."""
         state = update.state
         # Arrays of another layout would be another type, for which the loop is compiled anew.
@@ -250,13 +236,46 @@ class NativeLoop:
             np.array(state["mean"]),
             np.array(state["scatter"], order="C"),
         )
-        schedule = update.schedule if size else (0, 0)
+        schedule: tuple[int, int] = update.schedule if size else (0, 0)
         if size and state["axes"] is None:
             schedule = (0, self._slices.COORDINATES)
         widths = np.array(state["widths"]), np.array([state["n_tunes"]])
         return self._slices.Learned(
             centre, axes, np.ascontiguousarray(np.linalg.inv(axes)), *own, *schedule, tune, *widths
         )
+
+
+def of_all_steps(
+    recorded: OnTape | None, entries: Mapping[str, tuple[slice, tuple[int, ...]]], size: int
+) -> Callable[[Array], list[Array]] | None:
+    """Return what is recorded as a function of the ``size`` outputs of some steps.
+
+    It is None where that has no tape. ``entries`` are the columns of the point's entries.
+    """
+    from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
+
+    tape = TapeBuilder()
+    given = tape.inputs((size,))
+    point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
+    try:
+        found = [] if recorded is None else tape.evaluate(recorded, point)
+    except NoTapeError:
+        return None
+    code, start = tape.finish()
+    file = np.repeat(start[:, None], _TOGETHER, axis=1)
+    index = np.concatenate([np.empty(0, np.intp), *(x.ravel() for x in found)])
+    columns = columns_of([x.shape for x in found])
+
+    def of(outputs: Array) -> list[Array]:
+        values = np.empty((len(outputs), index.size))
+        for first in range(0, len(outputs), _TOGETHER):
+            own = outputs[first : first + _TOGETHER]
+            file[given, : len(own)] = own.T
+            run_rows(code, 0, len(code), file)
+            values[first : first + len(own)] = file[index, : len(own)].T
+        return [values[:, own].reshape(-1, *shape) for own, shape in columns]
+
+    return None if recorded is None else of
 
 
 def _compare(name: str, expected: float, found: float) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.linalg.rounding import EPS, probes
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
-from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 from .row_tapes import RowTapes, join
@@ -145,24 +144,18 @@ class Problem(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Columns and shapes of what the loop records: entries of the point, and further values.
+    """Columns and shapes of what the loop records, entries of the point.
 
     ``names`` are the hyperparameters of each update, ``order`` is that of elimination.
     """
 
     entries: dict[str, tuple[slice, tuple[int, ...]]]
-    recorded: list[tuple[slice, tuple[int, ...]]] | None
     names: dict[str, tuple[str, ...]]
     order: Index
 
 
-def make_problem(
-    chain: Chain, point: Point, recorded: OnTape | None = None
-) -> tuple[Problem, Layout]:
-    """Return a model for the native loop, and what it records.
-
-    ``point`` is that of the chain. ``recorded`` is a function of the point whose values are
-    recorded too, unless it has no tape.
+def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
+    """Return a model for the native loop, and what it records; ``point`` is that of the chain.
 
     Raises
     ------
@@ -186,18 +179,12 @@ def make_problem(
     own = {move: tuple(h.value_name for h in plan.moves[move]) for move in MOVES}
     log_det = _write_values(chain, tape, entries, latents, log_det)
     names = [*own["collapsed"], *own["likelihood"], *(block.value_name for block in model.blocks)]
-    point_entries = {name: entries[name] for name in names}
-    further, n_all = None, len(tape)
-    if recorded is not None:
-        with suppress(NoTapeError):
-            further = tape.evaluate(recorded, point_entries)
-            n_all = len(tape)
-    outputs = [*point_entries.values(), *(further or ())]
+    outputs = [entries[name] for name in names]
     written = tape.finish()
     starts, rows, cols, runs = pattern.pattern.arrays
     problem = Problem(
         density=written.code[:n_density],
-        values=written.code[n_density:n_all],
+        values=written.code[n_density:],
         start=written.start,
         theta=_flat(entries, own["collapsed"]),
         likelihood=_flat(entries, own["likelihood"]),
@@ -226,10 +213,8 @@ def make_problem(
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in outputs]),
     )
-    columns = _columns(outputs)
-    others = None if further is None else columns[len(names) :]
-    layout = Layout(dict(zip(names, columns, strict=False)), others, own, order)
-    return _contiguous(problem), layout
+    columns = columns_of([x.shape for x in outputs])
+    return _contiguous(problem), Layout(dict(zip(names, columns, strict=True)), own, order)
 
 
 def _contiguous(record: Any) -> Any:
@@ -271,13 +256,10 @@ def _levels(chain: Chain, sites: Rows, tape: TapeBuilder, entries: dict[Any, Ind
     return np.array(found, dtype=np.intp).reshape(-1, 3)
 
 
-def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
-    """Return columns and shapes of arrays of registers, one after the other."""
-    stops = np.cumsum([0, *(x.size for x in outputs)]).tolist()
-    return [
-        (slice(first, last), x.shape)
-        for (first, last), x in zip(pairwise(stops), outputs, strict=True)
-    ]
+def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int, ...]]]:
+    """Return columns and shapes of arrays of some shapes, one after the other."""
+    stops = np.cumsum([0, *map(math.prod, shapes)]).tolist()
+    return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
 def _pattern(chain: Chain, point: Point) -> GramPattern:

@@ -11,7 +11,7 @@ from pymc_augconj.typing import Array, Index
 
 from .density import evaluate
 from .problem import Problem
-from .work import VALUE, Work, inner, inner_with_arrays
+from .work import VALUE, Work, inner
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
@@ -62,11 +62,6 @@ def _learn(u: Learned, x: Array, before: Array) -> None:
             u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
 
 
-@inner_with_arrays
-def _integer(rng: np.random.Generator, size: int) -> int:
-    return int(rng.integers(0, size))
-
-
 @inner
 def _gamma(rng: np.random.Generator, shape: float) -> float:
     """Return NumPy's draw of a gamma variable with a shape above one.
@@ -98,7 +93,7 @@ def _step_out(
     These are −1 where one has no digits.
     """
     moved, width, count = w.scratch[2, : x.size], upper - lower, 0
-    to_the_left = _integer(rng, _MAX_STEPS)
+    to_the_left = int(_MAX_STEPS * rng.random())
     for i in range(x.size):
         moved[i] = x[i]
     for step, most in ((-width, to_the_left), (width, _MAX_STEPS - 1 - to_the_left)):
@@ -196,7 +191,7 @@ def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, 
         if axis >= 0 and u.along == 1:
             if rng.random() >= _ALONG_AXES:
                 break
-            axis = _integer(rng, x.size)
+            axis = int(x.size * rng.random())
         trials = _explore(rng, p, w, u, x, axis, how)
         if trials < 0:
             return -1

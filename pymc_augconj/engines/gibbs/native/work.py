@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.typing import Array
 
 from .problem import N_CONSTANTS, Problem
@@ -25,6 +24,9 @@ inner_with_arrays = njit(**{**_INNER, "_nrt": True})
 inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "reassoc"}})
 
 
+#: As numbers of NumPy: a function is compiled once more for every literal that it is called with.
+NO, YES = np.array([False, True])
+
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor,
 #: START log r where a move along a level begins.
 VALUE, EVIDENCE, FIT, REST, BASE, START = range(6)
@@ -35,16 +37,17 @@ class Work(NamedTuple):
 
     An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
     coefficients ``value`` of the sums; a draw of the latents the predictors of rows without an
-    exact site. ``omega`` is ω, then λ of held sites, then h of all these; ``lam`` and ``h`` are
-    views of those of held sites. ``file`` has the registers of their log densities, and ``nu`` and
-    ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
-    which θ is updated, ``scratch`` three vectors of the size of θ, and ``coefs`` and ``u`` the
-    entries of the design and the latents that predictors are made of. ``level`` are the latents
-    where a move along a level begins, and its direction; ``kept`` is ω meanwhile. ``terms`` are log
-    densities of components.
+    exact site. ``record`` is that of :class:`.Held`, ``omega`` is ω, then λ of held sites, then h
+    of all these; ``lam`` and ``h`` are views of those of held sites. ``file`` has the registers of
+    their log densities, and ``nu`` and ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of
+    :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
+    the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
+    are made of. ``level`` are the latents where a move along a level begins, and its direction;
+    ``kept`` is ω meanwhile. ``terms`` are log densities of components.
     """
 
     eta: Array
+    record: Array
     omega: Array
     lam: Array
     h: Array
@@ -77,6 +80,7 @@ def make_work(problem: Problem) -> Work:
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
         np.empty((1, n_rows)),
+        np.empty((6, n_rows - n_drawn)),
         omega,
         omega[n_drawn:n_rows],
         omega[n_rows + n_drawn :],
@@ -91,8 +95,8 @@ def make_work(problem: Problem) -> Work:
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
         np.empty((3, max(problem.theta.size, problem.likelihood.size))),
-        np.empty((GramSolver.ensemble, size)),
-        np.empty(GramSolver.ensemble),
+        np.empty((1, size)),
+        np.empty(1),
         np.empty(6),
         np.empty(problem.design.columns.shape),
         np.empty(size),
