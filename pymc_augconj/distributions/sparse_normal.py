@@ -32,12 +32,14 @@ class _Structure(LatentBlock):
     __repr__ = object.__repr__
 
 
-def precision_block(size: int, entries: Index, kind: str = "precision") -> LatentBlock:
+def precision_block(
+    size: int, entries: Index, kind: str = "precision", order: Index | None = None
+) -> LatentBlock:
     """Return the structure of Q: a block without a name or values."""
     nowhere: Any = None
     return _Structure(
         name="", value_name="", form="", shape=(size,), size=size, copies=1, whitened=False,
-        kind=kind, scale=nowhere, entries=entries,
+        kind=kind, scale=nowhere, entries=entries, order=order,
     )  # fmt: skip
 
 

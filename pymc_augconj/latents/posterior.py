@@ -76,6 +76,16 @@ class Posterior(ABC):
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         """Return ν with this x: a draw from N(0, I) given x if there are many."""
 
+    # The map that hyperparameters move along, with its numbers fixed; that of draws by default.
+
+    def fixed(self, rng: np.random.Generator, x: Array) -> Array:
+        """Return the numbers that stay as they are."""
+        return self.solve(rng, x)
+
+    def carried(self, nu: Array) -> Array:
+        """Return x, given these numbers."""
+        return self.apply(nu)
+
     def apply(self, nu: Array) -> Array:
         """Return x, a draw from the posterior for ν ~ N(0, I)."""
         return self.latent_mean + self.root(nu)
