@@ -94,8 +94,9 @@ class PrecisionPosterior(FactorPosterior):
     ) -> None:
         self._design, self._pattern = design, design.pattern
         pattern, X, lam = design.pattern, design.border, sites.lam
-        flat = gram + pattern.prior_precision(prior)
-        factor = pattern.sparsity.factorize(flat, "the posterior precision of the latents")
+        #: B, which a factorisation may have overwritten.
+        self._flat = gram + pattern.prior_precision(prior)
+        factor = pattern.sparsity.factorize(self._flat, "the posterior precision of the latents")
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]

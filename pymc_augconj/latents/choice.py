@@ -23,7 +23,7 @@ from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
 from .by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from .by_grid import GridSolver
-from .by_incomplete_factor import IncompleteSolver
+from .by_neighbours import IncompleteSolver
 from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
@@ -62,7 +62,8 @@ def cheapest_solver(
     """Return the solver with the fewest multiplications; ``fit`` allows those of fits alone."""
     kinds = list(SOLVERS.values())
     if not fit:
-        kinds = [GridSolver, IncompleteSolver, *(kind for kind in kinds if kind is not IndependentSolver)]
+        kinds = [kind for kind in kinds if kind is not IndependentSolver]
+        kinds = [GridSolver, IncompleteSolver, *kinds]
     return min(kinds, key=lambda kind: kind.multiplications(blocks, groups))
 
 

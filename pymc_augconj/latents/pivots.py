@@ -63,11 +63,8 @@ class PivotPrior(PrecisionPrior):
     @cached_property
     def root(self) -> Factor:
         """L with S = Pᵀ L⁻ᵀ P in the block's own order."""
-        pattern, (rows, cols) = self.block.root_pattern, self.entries
-        lower = np.flatnonzero(rows >= cols)
-        flat = np.empty(pattern.n_flat)
-        flat[pattern.positions(rows[lower], cols[lower])] = self.array[lower]
-        return pattern.factorize(flat, self._name)
+        pattern = self.block.root_pattern
+        return pattern.factorize(self.array[pattern.entry_at], self._name)
 
     def _through(self, apply: Callable[[Array], Array], x: Array) -> Array:
         return self.block.root_pattern.back(apply(self.block.root_pattern.forward(x)))

@@ -25,8 +25,9 @@ from pymc_augconj.typing import Array, Index
 from .factors import SparseFactor
 from .sparse import SparsePattern
 
-# Cost of a product, in multiplications within a large dense matrix.
-_PER_PRODUCT = 4.0
+# Cost of a product, in multiplications within a large dense matrix, with a share of the solutions
+# that draws take.
+_PER_PRODUCT = 28.0
 
 
 def max_min_order(X: Array) -> Index:
@@ -164,10 +165,13 @@ class ZeroFillPattern(SparsePattern):
         self._set_order(order[::-1])
         i, j = self.place[rows], self.place[cols]
         below = np.flatnonzero(i > j)
+        below = below[np.lexsort((i[below], j[below]))]
         counts = np.bincount(j[below], minlength=self.size)
-        by_column = i[below][np.lexsort((i[below], j[below]))]
         starts = np.append(0, np.cumsum(counts))
-        self._set_entries(starts, by_column, np.arange(self.size), np.zeros(self.size, dtype=bool))
+        self._set_entries(starts, i[below], np.arange(self.size), np.zeros(self.size, dtype=bool))
+        own = np.flatnonzero(i == j)
+        #: Number of the entry at each place of the flat values.
+        self.entry_at = np.concatenate([own[np.argsort(i[own])], below])
         self.n_flat, self.diagonal = self.n_sparse, np.arange(self.size)
         self.multiplications = _PER_PRODUCT * float(counts @ (counts + 1.0))
 
@@ -175,10 +179,9 @@ class ZeroFillPattern(SparsePattern):
         from .vecchia_kernels import incomplete_factor
 
         starts, rows, *_ = self.arrays
-        values = np.empty(self.n_flat + 1)
-        log_det = incomplete_factor(starts, rows, flat, values)
+        parts = np.empty(self.n_flat), np.empty((self.size, 0)), np.empty((0, 0))
+        log_det = incomplete_factor(starts, rows, flat, parts[0])
         diagonal = partial(self._diagonal_of, flat, s)
-        parts = values[:-1], np.empty((self.size, 0)), np.empty((0, 0))
         return SparseFactor(self.arrays, parts, log_det, diagonal), half
 
     def product(self, flat: Array, x: Array) -> Array:

@@ -79,7 +79,7 @@ def merge_pairs(rows: Index, cols: Index, size: int) -> tuple[Index, Index, NDAr
     return first[:count].astype(np.int64), second[:count].astype(np.int64), places
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _root(k: Array, places: Index, count: int, L: Array, u: Array) -> bool:
     """Compute the factor L of the covariance of neighbours and then the value, and u = L⁻ᵀ e.
 
@@ -174,7 +174,7 @@ def incomplete_factor(starts: Index, rows: Index, flat: Array, values: Array) ->
     Parameters
     ----------
     starts, rows, values
-        As of :class:`.SparseFactor`, without a corner; ``values`` has one more place.
+        As of :class:`.SparseFactor`, without a corner.
     flat : ndarray
         The matrix, in the places of ``values``.
 
@@ -186,23 +186,22 @@ def incomplete_factor(starts: Index, rows: Index, flat: Array, values: Array) ->
     n, log_det = starts.size - 1, 0.0
     # Columns whose next row is this one: the first, and the next of each.
     head, following, place = np.full(n, -1), np.full(n, -1), starts[:-1].copy()
-    # Where each row of the present column is; the last place has what is left out.
-    at = np.full(n, flat.size)
-    values[:-1] = flat
+    # The present column by rows; what is left out is never read.
+    column = np.empty(n)
     for j in range(n):
         first, stop = starts[j], starts[j + 1]
         for e in range(first, stop):
-            at[rows[e]] = e
-        k, pivot = head[j], values[j]
+            column[rows[e]] = flat[e]
+        k, pivot = head[j], flat[j]
         while k >= 0:
-            after, e = following[k], place[k]
+            after, e, end = following[k], place[k], starts[k + 1]
             factor = values[e]
             pivot -= factor * factor
             place[k] = e + 1
-            if e + 1 < starts[k + 1]:
+            if e + 1 < end:
                 following[k], head[rows[e + 1]] = head[rows[e + 1]], k
-            for other in range(e + 1, starts[k + 1]):
-                values[at[rows[other]]] -= factor * values[other]
+            for other in range(e + 1, end):
+                column[rows[other]] -= factor * values[other]
             k = after
         if not pivot > 0.0:
             # Products that were left out: any V will do that depends on the matrix alone.
@@ -210,11 +209,9 @@ def incomplete_factor(starts: Index, rows: Index, flat: Array, values: Array) ->
         if not 0.0 < pivot < math.inf:
             return math.nan
         log_det += math.log(pivot)
-        root = 1.0 / math.sqrt(pivot)
-        values[j] = root
+        values[j] = root = 1.0 / math.sqrt(pivot)
         for e in range(first, stop):
-            values[e] *= root
-            at[rows[e]] = flat.size
+            values[e] = root * column[rows[e]]
         if first < stop:
             following[j], head[rows[first]] = head[rows[first]], j
     return log_det

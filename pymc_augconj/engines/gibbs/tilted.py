@@ -181,7 +181,7 @@ class Tilted:
 
     def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
-        present = given.posterior.fixed(rng, current)
+        present = given.posterior.solve(rng, current)
         count = self._ensemble or self._solver.preferred.ensemble
         others = rng.standard_normal((count - 1, given.posterior.size))
         self._nu = np.vstack([present, others])

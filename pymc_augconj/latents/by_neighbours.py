@@ -33,18 +33,18 @@ from scipy.linalg import eigh_tridiagonal
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.sparse import SymmetricPattern
 from pymc_augconj.linalg.vecchia import ZeroFillPattern
 from pymc_augconj.typing import Array, Index
 
 from .by_precision import PrecisionPosterior, PrecisionSolver
 from .joint import LatentPrior
-from .posterior import Posterior
 from .precision_pattern import PrecisionDesign, PrecisionPattern
 from .rows import RowGroups, SiteSum
 
 # Terms of Lanczos' method at most, and the relative error at which it stops.
-_MOST_TERMS, _TOLERANCE = 200, 1e-13
+_MOST_TERMS, _TOLERANCE = 200, 1e-11
 
 
 class IncompletePattern(PrecisionPattern):
@@ -53,7 +53,7 @@ class IncompletePattern(PrecisionPattern):
     adds_blocks = False
 
     @property
-    def _is_of_one_block(self) -> bool:  # type: ignore[override]
+    def _is_of_one_block(self) -> bool:
         return False
 
     def _find(self, rows: Index, cols: Index) -> SymmetricPattern:
@@ -63,16 +63,7 @@ class IncompletePattern(PrecisionPattern):
 class IncompletePosterior(PrecisionPosterior):
     """Posterior by an incomplete factor."""
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        sites: SiteSum,
-        design: PrecisionDesign,
-        gram: Array,
-    ) -> None:
-        self._flat = gram + design.pattern.prior_precision(prior)
-        super().__init__(prior, groups, sites, design, gram)
+    differentiable = False
 
     def correct(self, nu: Array) -> None:
         """Add −½ (xᵀM x − xᵀM̃ x), x that of ν̃, to the log normaliser."""
@@ -80,15 +71,13 @@ class IncompletePosterior(PrecisionPosterior):
         self.log_normalizer -= 0.5 * float(half @ self._deviation(half))
 
     def _deviation(self, half: Array) -> Array:
-        """Return Δ half."""
-        n = self._pattern.size
-        x = self._root.transpose_solve(half)[..., :n]
-        sparsity, factor = self._pattern.sparsity, self._within.factor
+        """Return Δ half: M − M̃ is that of B and V Vᵀ."""
+        n, bordered, sparsity = self._pattern.size, self._bordered, self._pattern.sparsity
         assert isinstance(sparsity, ZeroFillPattern)
-        change = np.zeros_like(half)
-        change[..., :n] = sparsity.product(self._flat, x)
-        change[..., :n] -= factor.product(factor.transpose_product(x))
-        return self._root.half_solve(change)
+        factor, below = self._within.factor, half[n:]
+        through = half[:n] - solve_triangle(bordered.corner, below, True) @ bordered.border
+        product = sparsity.product(self._flat, factor.transpose_solve(through))
+        return bordered.joined_half(factor.half_solve(product) - through, np.zeros_like(below))
 
     def _power(self, x: Array, power: float) -> Array:
         """Return (I + Δ)^power x, of each row."""
@@ -97,7 +86,7 @@ class IncompletePosterior(PrecisionPosterior):
         size = float(np.linalg.norm(x))
         if not size:
             return x.copy()
-        basis, diagonal, beside = [x / size], [], []
+        basis, diagonal, beside = [x / size], list[float](), list[float]()
         while True:
             after = self._deviation(basis[-1])
             diagonal.append(1.0 + float(basis[-1] @ after))
@@ -114,10 +103,8 @@ class IncompletePosterior(PrecisionPosterior):
             basis.append(after / beside[-1])
 
     @property
-    def _inverse(self) -> Array:  # type: ignore[override]
+    def _inverse(self) -> Array:
         raise NotImplementedError("an incomplete factor has no entries of the inverse")
-
-    # -- the map of draws, that of M -------------------------------------------------------------
 
     @cached_property
     def latent_mean(self) -> Array:
@@ -126,36 +113,21 @@ class IncompletePosterior(PrecisionPosterior):
     def root(self, nu: Array) -> Array:
         return self._root.transpose_solve(self._power(nu, -0.5))
 
-    def pull(self, slope: Array) -> Array:
-        return self._power(self._root.half_solve(slope), -0.5)
-
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        return self._power(self._root.transpose_product(x - self.latent_mean), 0.5)
-
-    # -- the map that hyperparameters move along -------------------------------------------------
-
-    def standard(self, x: Array) -> Array:
-        """Return ν̃ of x."""
-        return self._root.transpose_product(x) - self._half
-
-    def fixed(self, rng: np.random.Generator, x: Array) -> Array:
-        return self.standard(x)
-
     def carried(self, nu: Array) -> Array:
-        """Return x of ν̃."""
+        """Return x of ν̃, which :meth:`solve` is the inverse of."""
         return self._root.transpose_solve(self._half + nu)
 
 
 class IncompleteSolver(PrecisionSolver):
-    """An incomplete factor of the posterior precision of one process and a border; of steps alone."""
+    """An incomplete factor of the precision of one process and a border; of steps alone."""
 
     name = "incomplete"
     pattern_type = IncompletePattern
     ensemble = 1
-    augments = True
+    augments, repeats = True, False
     #: ν̃, or what it is found from when it is first asked for.
     _nu: Array | None = None
-    _present: tuple[LatentPrior, SiteSum, Sequence[Array]] | None = None
+    _present: tuple[np.random.Generator, LatentPrior, SiteSum, Array] | None = None
 
     @classmethod
     def pattern(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> PrecisionPattern | None:
@@ -169,24 +141,19 @@ class IncompleteSolver(PrecisionSolver):
     def augment(
         self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
-        self._nu, self._present, self._last = None, (prior, sites, u), None
-
-    def _condition(
-        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
-    ) -> PrecisionPosterior:
-        posterior = super()._condition(prior, sites, keep)
-        assert isinstance(posterior, IncompletePosterior)
-        if self._nu is None and self._present is not None:
-            at, given, u = self._present
-            own = posterior if at is prior and sites.equals(given) else None
-            own = own or super()._condition(at, given, keep)
-            v = [b.unscale(part) for b, part in zip(at.blocks, u, strict=True)]
-            self._nu = own.standard(own.coordinates(np.concatenate(v)))
-        if self._nu is not None:
-            posterior.correct(self._nu)
-        return posterior
+        v = [b.unscale(part) for b, part in zip(prior.blocks, u, strict=True)]
+        self._present = rng, prior, sites, np.concatenate(v)
+        self._nu = self._last = None
 
     def _posterior(
         self, prior: LatentPrior, sites: SiteSum, design: PrecisionDesign, gram: Array
     ) -> PrecisionPosterior:
-        return IncompletePosterior(prior, self.groups, sites, design, gram)
+        posterior = IncompletePosterior(prior, self.groups, sites, design, gram)
+        if self._present is not None:
+            rng, at, given, v = self._present
+            self._present, same = None, at is prior and sites.equals(given)
+            own = posterior if same else self._condition(at, given, None)
+            self._nu = own.solve(rng, own.coordinates(v))
+        if self._nu is not None:
+            posterior.correct(self._nu)
+        return posterior
