@@ -117,8 +117,9 @@ def _log_density(
     # With a size the entries have dimensions of length one.
     entries = entries.reshape((entries.shape[-1],))
     assert block.entries is not None
-    rows, cols = block.entries
-    square = (entries[: rows.size] * x[..., rows] * x[..., cols]).sum(axis=-1)
+    # Constants, as PyTensor looks at each entry of an array.
+    rows, cols = map(pt.constant, block.entries)
+    square = (entries[: len(block.entries[0])] * x[..., rows] * x[..., cols]).sum(axis=-1)
     if block.is_intrinsic:
         square += entries[-1] * x.sum(axis=-1) ** 2
     normal = log_determinant(block, entries) - block.size * np.log(2.0 * np.pi) - square

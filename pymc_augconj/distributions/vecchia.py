@@ -83,9 +83,10 @@ class Vecchia(Continuous):
             raise DataError(f"Vecchia: expected neighbours of at least 1, found {neighbours}")
         near = Neighbours(inputs, int(neighbours))
         rows, cols = near.lower
+        own = cov_func(pt.constant(inputs), diag=True) + jitter
         k = pt.switch(
             rows == cols,
-            cov_func(pt.constant(inputs), diag=True)[rows] + jitter,
+            own[pt.constant(rows)],  # PyTensor looks at each entry of an array
             _covariances(cov_func, inputs[rows, None], inputs[cols, None])[:, 0, 0],
         )
         block = precision_block(near.size, near.entries, "pivots", near.order)

@@ -52,6 +52,9 @@ LARGEST_ALTERNATIVE = 5_000
 # Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
 
+# Multiplications of an incomplete factor from which no other one is looked for.
+_MANY = 2e8
+
 # A solver that is refused so many times, and in this share of times, is not preferred any more.
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
 
@@ -64,6 +67,9 @@ def cheapest_solver(
     if not fit:
         kinds = [kind for kind in kinds if kind is not IndependentSolver]
         kinds = [GridSolver, IncompleteSolver, *kinds]
+        if _MANY < IncompleteSolver.multiplications(blocks, groups) < np.inf:
+            # To find a pattern that fills in takes minutes.
+            kinds.remove(PrecisionSolver)
     return min(kinds, key=lambda kind: kind.multiplications(blocks, groups))
 
 
