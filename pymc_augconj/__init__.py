@@ -1,8 +1,8 @@
 """Automatic augmented conjugacy for PyMC.
 
-A Gaussian process, or any other linear-Gaussian latent, under a non-Gaussian likelihood becomes
-conditionally conjugate when auxiliary variables are added. This package adds them to the user's
-own, unchanged PyMC model, and samples it exactly.
+Auxiliary variables make a Gaussian process, or any other linear-Gaussian latent, conditionally
+conjugate under many non-Gaussian likelihoods. This package adds them to the user's unchanged PyMC
+model, uses Gaussian sites for all other likelihoods, and samples the model exactly.
 """
 
 from .api.advise import advise

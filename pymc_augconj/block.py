@@ -1,4 +1,4 @@
-"""One Gaussian variable of the user's model, as engines see it."""
+"""One Gaussian variable of the user's model, for engines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class GaussianStructure:
 
 @dataclass(frozen=True)
 class LatentBlock(GaussianStructure):
-    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ))."""
+    """One Gaussian variable of the user's model, by its centred latent u ~ N(0, K(θ))."""
 
     #: Variable of the user's model (``"f"`` for both forms of ``gp.prior``), and its entry in
     #: PyMC's point (``"f_rotated_"`` where PyMC's free variable is whitened).

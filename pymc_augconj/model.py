@@ -56,7 +56,7 @@ class Site:
 
     @property
     def has_observations(self) -> bool:
-        """Whether there is something to leave out and to predict: not of priors and potentials."""
+        """Whether it has observations to leave out and to predict; priors and potentials do not."""
         return self.likelihood.has_observations and not self.is_prior
 
     @property
@@ -98,10 +98,10 @@ class EntryDensities(Protocol):
 
 @dataclass(frozen=True)
 class ColumnScales:
-    """A vector each entry of which scales one latent, in its prior or all predictors, alone.
+    """A vector whose entries each scale one latent, in its prior or in all predictors.
 
-    ``latents`` of the block of number ``block`` are those of the entries, in their order, and
-    ``densities`` the log prior of every entry.
+    ``latents`` has the latent of each entry, in the block of number ``block``, and ``densities``
+    the log prior of every entry.
     """
 
     block: int
@@ -223,7 +223,7 @@ class LatentGaussianModel:
         return any(site.likelihood.traits.is_bounded for site in self.sites)
 
     def cautions(self, point: Point) -> list[str]:
-        """Return warnings about properties of the posterior that Gaussian approximations miss."""
+        """Return warnings about posterior features that a Gaussian approximation lacks."""
         prior_mean = np.asarray(self.offset(point))
         sentences = []
         for site in self.sites:

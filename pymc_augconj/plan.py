@@ -1,12 +1,12 @@
 """Assignment of variables to the moves and methods of the Gibbs step, in their order.
 
-0. vectors whose *entries* are independent given everything else, all entries at once; and scalars
-   while such a vector moves against them, where only their product matters;
-   vectors each entry of which scales one latent likewise, given the scaled latents, and once more
-   before move 3 with the latents integrated out;
+0. vectors whose *entries* are independent given all other variables, all entries at once; and
+   scalars while such a vector moves against them, if only their product matters;
+   vectors whose entries each scale one latent in the same way, given the scaled latents, and once
+   more before move 3 with the latents integrated out;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
-   *level* ones once more, while the level of a predictor moves against them;
-   *joint* ones, which enter a covariance too, likewise but with a new factorisation;
+   *level* ones once more, while the location of a predictor moves against them;
+   *joint* ones, which enter a covariance too, in the same way but with a new factorisation;
 2. ω given everything, exactly;
 3. *collapsed* hyperparameters given ω, the latents integrated out;
 4. the latents given everything, exactly; then the variables drawn forward.
@@ -182,7 +182,7 @@ def _reads(model: LatentGaussianModel, *, maps: bool = True) -> list[PointMap[An
 def _moves_level(
     model: LatentGaussianModel, hyperparameter: Hyperparameter, factors: Factors | None
 ) -> bool:
-    """Return whether the level of a predictor, which it is no part of, may move against it."""
+    """Return whether the location of a predictor without it may move against it."""
     kinds = [site.likelihood for site in model.sites]
     # Beside exact sites the compiled loop, which is worth more, has no density given the latents.
     exact = any(kind.can_augment and not kind.has_auxiliary for kind in kinds)

@@ -1,4 +1,4 @@
-"""``pac.advise``: what each engine would cost and get wrong on a model, from a short pilot."""
+"""``pac.advise``: the cost and the errors of each engine on a model, from a short pilot run."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class _OutOfTimeError(Exception):
 def advise(
     model: Model | None = None, *, seconds: float = 5.0, random_seed: int | None = None
 ) -> pd.DataFrame:
-    """Return what each engine would cost and get wrong on a model.
+    """Return the cost and the typical errors of each engine on a model.
 
-    Every fit is made, and stopped after its share of the time. The time of four chains of 1200
+    The function makes every fit, and stops it after ``seconds``. The time of four chains of 1200
     steps of :func:`~pymc_augconj.sample` follows from 50 steps, or from 1300 where these are fast.
 
     Parameters
@@ -46,14 +46,15 @@ def advise(
     model : pymc.Model, optional
         By default the model of the context.
     seconds : float
-        After which a fit is stopped, each. A single iteration is not interrupted.
+        Time limit of each fit. A single iteration is not interrupted.
     random_seed : int, optional
 
     Returns
     -------
     DataFrame
-        By engine: ``seconds`` (NaN of a fit that was stopped or refused), ``pareto_k`` (below 0.7
-        is good), ``megabytes`` of its largest matrices, and ``wrong``, or why there is none.
+        By engine: ``seconds`` (NaN for a stopped or refused fit), ``pareto_k`` (below 0.7 is
+        good), ``megabytes`` of the largest matrices, and ``wrong``: typical errors, or the reason
+        for the NaN.
 
     Raises
     ------

@@ -65,15 +65,15 @@ class Alternation:
 
     @property
     def follows(self) -> bool:
-        """Whether anything follows."""
+        """Whether moves follow the step."""
         return bool(self.ridges) or self.companion is not None
 
     def save(self, point: Point) -> dict[str, Any] | None:
-        """Return all that the next steps of the companion depend on."""
+        """Return the state on which the next steps of the companion depend."""
         return None if self.companion is None else self.companion.save(point)
 
     def restore(self, saved: Any) -> None:
-        """Go back to what was saved."""
+        """Restore a saved state."""
         if self.companion is not None:
             self.companion.restore(saved)
 
@@ -113,7 +113,7 @@ def companion_of(
 ) -> tuple[Any, list[Any]]:
     """Return the step of Gaussian variables that multiply the latents, and its variables.
 
-    Where it is refused a warning says so: then they are sampled like other hyperparameters.
+    If that step is impossible, a warning says so: then they are updated like hyperparameters.
     """
     names = alternating(found, plan)
     if not names:

@@ -31,20 +31,20 @@ def augment(model: Model | None = None) -> Model:
 
     For an observed variable ``y`` the new model has ``y_omega`` with its prior density, and, under
     the name ``y``, the likelihood given ω, which is Gaussian in the predictor: exp(h η − ½ λ η²)
-    times what does not depend on η. Integrating ω out gives the original model. Normal
-    likelihoods, which need no ω, and priors are left as they are; the Poisson's count of thinned
-    events is ``y_thinned``.
+    times a factor without η. Integrating ω out gives the original model. Priors and normal
+    likelihoods, which need no ω, do not change; the Poisson's count of thinned events is
+    ``y_thinned``.
 
-    Draw it with ``pm.model_to_graphviz(pac.augment(model))``. It is a statement of the
-    augmentation rather than a model to sample: :func:`~pymc_augconj.sample` on the original one
-    draws ω exactly and keeps it out of the trace. y itself cannot be simulated from it: draws are
-    NaN. Pólya–Gamma priors, those known only by their φ, and the default of a registered likelihood
-    have no derivative.
+    Plot it with ``pm.model_to_graphviz(pac.augment(model))``. The new model documents the
+    augmentation, and is not meant for sampling: :func:`~pymc_augconj.sample` on the original
+    model draws ω exactly and keeps it out of the trace. Simulated y are NaN. The densities of
+    Pólya–Gamma priors, of priors known only by their φ, and the default of a registered
+    likelihood have no derivative.
 
     Parameters
     ----------
     model : pymc.Model, optional
-        Taken from the context where omitted; it is not changed.
+        By default the model of the context; it is not changed.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def augment(model: Model | None = None) -> Model:
         if len(observed.predictors) > 1:
             raise AugmentationError(
                 f"{observed.label} ({observed.likelihood.name}): expected a likelihood of one "
-                f"predictor, found {len(observed.predictors)}, of which ω cannot be written into "
-                "the model; sample the model itself with pac.sample"
+                f"predictor, found {len(observed.predictors)}; ω of several predictors cannot be "
+                "written into the model; sample the model itself with pac.sample"
             )
         etas = in_variables(observed.predictors, structure.latents)
         dims = augmented.named_vars_to_dims.get(observed.variable.name)

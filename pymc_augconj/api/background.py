@@ -1,4 +1,4 @@
-"""Sampling in a thread, while the caller goes on."""
+"""Sampling in a thread, while the caller continues."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BackgroundRun:
     sample : callable
         Samples and returns the draws.
     arguments : dict
-        Its keywords; without a progress bar and with processes that are not forked by default,
-        since a fork while other threads run may stop them.
+        Keywords of ``sample``. Defaults are no progress bar, and processes that are not forked,
+        since a fork while other threads run may deadlock.
     """
 
     def __init__(self, sample: Callable[..., DataTree], arguments: dict[str, Any]) -> None:
@@ -43,18 +43,18 @@ class BackgroundRun:
         return f"<pac.sample, {state}: {', '.join(parts) or 'no step'}>"
 
     def progress(self) -> dict[int, float]:
-        """Return the part of its steps, tuning included, that each chain has made, by its number.
+        """Return the completed share of each chain's steps, tuning included, by chain number.
 
         Chains without a step are left out.
         """
         return dict(self._progress)
 
     def abort(self) -> None:
-        """Stop all chains after their present steps, as an interrupt does; see :meth:`result`."""
+        """Stop all chains after their current steps, as an interrupt does; see :meth:`result`."""
         self._aborted.set()
 
     def result(self, timeout: float | None = None) -> DataTree:
-        """Wait for the end, and return what ``pac.sample`` returns; or raise what it raises.
+        """Wait for the end, and return the result of ``pac.sample`` or raise its exception.
 
         Parameters
         ----------
@@ -64,9 +64,9 @@ class BackgroundRun:
         Raises
         ------
         TimeoutError
-            If sampling has not ended by then; it goes on.
+            If sampling has not ended by then; sampling continues.
         RuntimeError
-            If it was aborted before there was a draw.
+            If the run was aborted before the first draw.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():

@@ -92,16 +92,16 @@ def bin_points(
     Parameters
     ----------
     points : array_like, shape (K,) or (K, d)
-        Where the events are, d = 1 or 2.
+        Coordinates of the events, d = 1 or 2.
     bins : int, or sequence
         The number of cells along every axis or along each; or the edges along each axis (in one
         dimension the edges themselves).
     bounds : (low, high), or such a pair for each axis, optional
-        The range of the grid; by default that of the points, which overestimates the intensity
-        near its ends. A point outside is an error.
+        The range of the grid; by default the range of the points, which overestimates the
+        intensity near its ends. A point outside is an error.
     window : callable or array_like of the grid's shape, optional
-        The part of each cell that was observed, in [0, 1] or boolean; a callable is called with
-        the centres of all cells, shape (B, d). Cells of which none was are left out.
+        The observed part of each cell, in [0, 1] or boolean; a callable takes the centres of all
+        cells, shape (B, d). Cells with no observed part are left out.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def bin_points(
     Raises
     ------
     DataError
-        If a point is not finite or outside the grid or the window; or for other shapes.
+        If a point is not finite, or outside the grid or the window, or a shape is wrong.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _edges(points: Array, bins: Any, bounds: Any) -> list[Array]:
 
 
 def _observed(window: Any, centres: Array, shape: tuple[int, ...]) -> Array:
-    """Return the part of each cell that was observed, of the grid's shape."""
+    """Return the observed part of each cell, of the grid's shape."""
     if window is None:
         return np.ones(shape)
     found = np.asarray(window(centres) if callable(window) else window, dtype=float)

@@ -1,7 +1,7 @@
-"""The chains of ``pac.sample``: with an interrupt no draw is lost; as tasks of a cluster.
+"""The chains of ``pac.sample``: an interrupt loses no draw; chains as tasks of a cluster.
 
-PyMC samples chains one after the other in one process. An interrupt ends that which is sampled,
-and PyMC goes on with the next; in the end it leaves out the chains that are too short.
+PyMC samples chains one after the other in one process. An interrupt ends the current chain, and
+PyMC continues with the next one; in the end it omits the chains that are too short.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .step import AugmentedGibbs
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
 _INTERVAL = 0.25
-# What PyMC says where no chain has a draw.
+# PyMC's message if no chain has a draw.
 _NO_DRAW = "Not enough samples"
 # Variables of fewer effective draws are named, where PyMC has checked as many draws of as many
 # chains, unless a variable has more entries.
@@ -41,7 +41,7 @@ _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
 class Chains:
-    """The chains of one call, as PyMC's callback: calls the user's, and keeps what it is given."""
+    """The chains of one call, as PyMC's callback: it calls the user's callback and keeps traces."""
 
     def __init__(self, callback: Callable[..., None] | None) -> None:
         self._callback = callback
@@ -56,14 +56,14 @@ class Chains:
         self._steps_left = steps
 
     def __call__(self, trace: Any, draw: Any) -> None:
-        """Take note of a step that was recorded."""
+        """Take note of a recorded step."""
         self._traces[draw.chain] = trace
         if self._callback is not None and not getattr(trace, "repeats", False):
             self._callback(trace=trace, draw=draw)
         self._steps_left -= 1
 
     def run(self, sample: Callable[..., Any], draws: int, **options: Any) -> Any:
-        """Return what ``pm.sample`` returns, of interrupted chains with every draw."""
+        """Return the result of ``pm.sample``, with every draw of interrupted chains."""
         try:
             found = sample(draws, callback=self, **options)
         except ValueError as error:
@@ -84,7 +84,7 @@ class Chains:
         elif where := getattr(next(iter(self._traces.values())), "where", None):
             kept = f"they are in {where}, from which resume=True goes on"
         else:
-            kept = f"of which the {type(found).__name__} has {len(found)} of chains {found.chains}"
+            kept = f"the {type(found).__name__} has {len(found)} draws of chains {found.chains}"
         warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=4)
         return found
 
@@ -97,7 +97,7 @@ class Chains:
 def sample_chains(
     client: Any, run: Callable[..., DataTree], model: Model, draws: int, options: dict[str, Any]
 ) -> DataTree:
-    """Return the draws of ``run``, which is like ``pymc.sample``, each chain by a task."""
+    """Return the draws of ``run``, a function like ``pymc.sample``, with a task for each chain."""
     if isinstance(client, ThreadPoolExecutor):
         raise AugmentationError(
             "client: expected processes for chains, a distributed.Client or a "
@@ -194,7 +194,7 @@ class _Bar:
 
 
 def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
-    """Name the variables with few effective draws in PyMC's log, where there are enough to tell."""
+    """Name the variables with few effective draws in PyMC's log, if draws suffice to tell."""
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
         return
     posterior, model = tree["posterior"], step.recognition.model
@@ -215,8 +215,8 @@ def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
     tries = ["draw more"] + ([f'try sites="{other}"'] if augmented else [])
     left = [repr(h.name) for h in step.plan.left_to_pymc if h.name in few]
     if left:
-        tries.append(f"sample with NUTS alone, which {' and '.join(left)} are left to as it is")
+        tries.append(f"sample with NUTS alone, which updates {' and '.join(left)} already")
     elif model.hyperparameters:
-        tries.append("compare with NUTS alone (nutpie) where hyperparameters depend on each other")
+        tries.append("compare with NUTS alone (nutpie) if hyperparameters depend on each other")
     message = f"The effective sample size is below {_FEW} for {listed}: {', or '.join(tries)}"
     log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])

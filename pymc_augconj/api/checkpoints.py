@@ -1,9 +1,9 @@
-"""The state of a chain, written down while it is sampled, and a chain that goes on from it.
+"""Saved states of a chain during sampling, and a chain that resumes from one.
 
-A state is what the next steps depend on: the point, the generator, what updates and held sites have
-learned. PyMC counts the steps of a chain from its start; so the steps that were made before are
-handed to it again, without making them. Only the first one is made, since it fills caches whose
-rounding later steps inherit.
+The next steps depend on the state alone: the point, the generator, and everything that updates and
+held sites have learned. PyMC counts the steps of a chain from its start. A resumed chain therefore
+returns the earlier steps again without computing them, but for the first one, which fills caches
+whose rounding later steps inherit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHECKPOINT = "checkpoint"
 
 
 class Checkpoint(NamedTuple):
-    """A chain after some steps, with the warnings that it has given."""
+    """A chain after some steps, with its warnings so far."""
 
     steps: int
     warnings: list[SamplerWarning]
@@ -37,7 +37,7 @@ def chain_number(rng: np.random.Generator) -> int:
 
 
 class Checkpoints:
-    """Adds the state to the statistics of a step at times, and goes on from earlier ones."""
+    """Adds the state to the statistics of some steps, and resumes from earlier states."""
 
     def __init__(self, interval: float, saved: Mapping[int, bytes]) -> None:
         self._interval, self._saved = interval, dict(saved)

@@ -1,4 +1,4 @@
-"""Arrays in chunks of rows: those of ``pac.fit(data=…)``, and new inputs of ``pac.predict``."""
+"""Arrays in chunks of rows: the data of ``pac.fit(data=…)``, and new inputs of ``pac.predict``."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ROWS = 100_000
 
 
 def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, Sequence[Any]]]:
-    """Return the chunks of some arrays, with what a task takes for the rows of each.
+    """Return the chunks of some arrays, with a task's arguments for the rows of each chunk.
 
-    Anything with ``shape`` that slices to NumPy arrays is taken, in the chunks of the first that
-    has any.
+    An array needs a ``shape`` and slices that are NumPy arrays. The first array that has chunks
+    determines them.
     """
     sizes = {}
     for name, array in data.items():
@@ -82,7 +82,7 @@ def _parts(array: Any, bounds: np.ndarray, executor: Executor) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of an array that is somewhere else than in memory."""
+    """Rows of an array that is not in memory."""
 
     array: Any
     rows: slice

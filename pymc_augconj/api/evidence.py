@@ -58,22 +58,22 @@ def log_evidence(
 
     Hyperparameters θ are drawn from Student-t densities about the points of the design of
     ``pac.fit("nested")``, which are wider than the posterior, and latents u given θ from the site
-    approximation q(u | θ). The mean of p(y, u, θ) / (q(u | θ) q(θ)) is p(y) without bias, however
-    good the approximation is; averages over u come first. The fit's density of θ over q(θ), whose
-    integral is known, is a control variate. The prior is normalised as in PyMC's own
-    log density; a transform that cuts off part of a prior, such as ``ordered``, does not normalise
-    it anew, and a potential counts as it is.
+    approximation q(u | θ). The mean of p(y, u, θ) / (q(u | θ) q(θ)) estimates p(y) without bias,
+    however good the approximation is; averages over u come first. The fit's density of θ over
+    q(θ), whose integral is known, is a control variate. The prior has PyMC's normalisation: a
+    transform that removes part of a prior, such as ``ordered``, does not normalise it again, and
+    a potential counts as it is written.
 
     Parameters
     ----------
     model : pymc.Model or approximation, optional
-        By default the model of the context. Or what ``pac.fit`` returned: of the method
-        ``"nested"`` as for its model; of another one the log evidence given its point estimates,
-        log p(y | θ), is estimated.
+        By default the model of the context. Or a result of ``pac.fit``: for ``"nested"`` the
+        function estimates the evidence of its model, for another method log p(y | θ), the log
+        evidence given its point estimates.
     draws : int
         Number of draws of θ.
     pairs : int
-        Number of pairs of draws of the latents at each.
+        Number of pairs of draws of the latents at each θ.
     random_seed : int, optional
     **options
         As for :func:`~pymc_augconj.fit` with ``"nested"``.
@@ -136,7 +136,7 @@ def _log_ratios(
 ) -> tuple[Array, Array, int]:
     """Return independent log ratios, whose exponentials have the mean p(y), and a control variate.
 
-    See :meth:`.NestedApproximation.log_ratios`. Without hyperparameters the latter is constant.
+    See :meth:`.NestedApproximation.log_ratios`. The variate is constant without hyperparameters.
     """
     if isinstance(fitted, NestedApproximation):
         return fitted.log_ratios(draws, pairs, rng)

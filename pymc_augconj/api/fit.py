@@ -1,4 +1,4 @@
-"""``pac.fit``: an approximation of the posterior in milliseconds."""
+"""``pac.fit``: an approximation of the posterior."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LARGEST_OPTIMISED = 20
 
 # Number of calls from which compiling a function of the model pays off.
 _FIRST_CALLS = 30
-# A rounding error of the log evidence that is not worth a word, relative to it.
+# Relative rounding error of the log evidence below which no warning is given.
 _RELATIVE_ERROR = 1e-9
 _DEFAULT_BATCH_SIZE = 256
 
@@ -84,21 +84,21 @@ def fit(
         observations; augmented if every likelihood is. ``"ep"``: expectation propagation, whose
         evidence is the most accurate but no bound; it can take many times as long for densities
         that are not log-concave. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. ``"nested"``: hyperparameters, at most forty numbers, integrated over by a
-        design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
+        hyperparameters. ``"nested"``: an integral over at most forty hyperparameters, by a design
+        of points with an approximation of ``"ep"`` at each. All but ``"cavi"`` need only the
         density of a likelihood.
     model : pymc.Model, optional
         By default the model of the context.
     gp : pm.gp.Latent, or sequence of them, optional
-        The Gaussian process to approximate through inducing points. Dense methods do not need it,
-        and check that it belongs to the model.
+        The Gaussian process to approximate through inducing points. Dense methods do not need
+        ``gp``, but check that it belongs to the model.
     hyper : {"map", "ml", "fixed"}
         Whether hyperparameters maximise the evidence times their prior density (``"map"``; as in
         ``pm.find_MAP`` without the Jacobian of transforms) or the evidence alone (``"ml"``), or
         stay at ``start`` (``"fixed"``). ``"nested"`` integrates over them for ``"map"``.
     start : mapping or Approximation, optional
         Initial hyperparameters, by name and on the scale of the user's model; by default PyMC's
-        initial point. Or an earlier fit of the model to go on from: its hyperparameters, its
+        initial point. Or an earlier fit of the model to continue: its hyperparameters, its
         inducing inputs (unless ``inducing`` has others), and with ``data`` or ``"svi"`` its
         posterior of the weights and the number of its iterations.
     max_iter : int
@@ -119,13 +119,13 @@ def fit(
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
         With inducing points: all the data, by the names of the ``pm.Data`` that hold a sample of
-        them in the model, and of one number of rows: the observations and whatever else differs
-        between rows. Dask or Zarr arrays (anything with ``shape`` and slices), memory maps or
-        arrays, read a chunk at a time at every iteration, so that a Dask array is better persisted
-        before. ``"svi"`` reads random rows of four chunks an iteration.
+        them in the model. The arrays are the observations and all other data that differ between
+        rows, and have the same number of rows. They are Dask or Zarr arrays (any object with
+        ``shape`` and slices), memory maps or arrays. Every iteration reads them a chunk at a time:
+        persist a Dask array first. ``"svi"`` reads random rows of four chunks an iteration.
     client : distributed.Client or concurrent.futures pool, optional
-        With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
-        default this process does, with the same numbers.
+        With ``data``: computes on the chunks, and returns only sums of M² numbers. By default this
+        process computes the same numbers.
     **options
         Options of the method: ``inducing`` (``"cavi"``, ``"vgp"``, ``"svi"``), the number of
         inducing points or their inputs, and those of
@@ -146,7 +146,7 @@ def fit(
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
     NotSuperGaussianError
-        If a likelihood given by its φ has no augmentation at the final hyperparameters.
+        If a likelihood stated by its φ has no augmentation at the final hyperparameters.
     TypeError
         If no method has an option of that name.
 
@@ -290,7 +290,7 @@ def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None
 
 
 def _with_all_data(written: Model, engine: Engine, data: Any) -> Model:
-    """Return the model of all the data, where that is written with minibatches."""
+    """Return the model of all the data, for a model with minibatches."""
     model = with_all_data(written)
     if model is not written and data is not None:
         raise AugmentationError(
@@ -370,7 +370,7 @@ def _start(
 
 
 def _value_of(rv: Any, value: Any) -> np.ndarray:
-    """Return a value given for a variable, in the variable's type and shape."""
+    """Return a given value of a variable, in the variable's type and shape."""
     shape, given = static_shape(rv), np.asarray(value)
     try:
         if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):
@@ -388,7 +388,7 @@ def _progress(
     max_iter: int,
     callback: Callable[[FitState], object] | None,
 ) -> Callable[[FitState], None]:
-    """Show a progress bar until the end of ``stack``; return what updates it, and calls back."""
+    """Show a progress bar until ``stack`` ends; return its update, which calls ``callback``."""
     last = f" of {max_iter}" if engine.minibatches else ""
     value = "bound" if engine.bound else "evidence"
     columns = (

@@ -17,16 +17,16 @@ def fit_bambi(
     include_response_params: bool = False,
     **kwargs: Any,
 ) -> DataTree:
-    """Draw from the posterior of a bambi model, as ``model.fit()`` does, by :func:`sample`.
+    """Draw from the posterior of a bambi model by :func:`sample`, in place of ``model.fit()``.
 
-    The result is bambi's: with its names and dims, the intercept of predictors that are not
-    centred, and no parameters of the likelihood. ``model.predict(idata)`` and all else of bambi
-    take it.
+    The result has bambi's form: its names and dims, the intercept for predictors that are not
+    centred, and no parameters of the likelihood. ``model.predict(idata)`` and bambi's other
+    functions take it.
 
     Parameters
     ----------
     model : bambi.Model
-        Is built, if it was not.
+        The function builds the model if necessary.
     draws : int
         Number of draws of each chain after tuning.
     omit_offsets : bool
@@ -43,7 +43,7 @@ def fit_bambi(
     Raises
     ------
     TypeError
-        If ``model`` is no model of bambi, or an argument is not one of :func:`sample`.
+        If ``model`` is not a bambi model, or :func:`sample` does not know an argument.
     AugmentationError
         If the model cannot be augmented; see :func:`recognize`.
 

@@ -1,4 +1,4 @@
-"""The step of ``pac.sample``, most of which a compiled loop makes, and a recorder of draws."""
+"""The step of ``pac.sample``, mostly computed by a compiled loop, and a recorder of draws."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _FIRST, _SECONDS, _LARGEST = 8, 0.05, 4_000_000
 
 
 class NativeGibbs(AugmentedGibbs):
-    """Makes blocks of steps by a :class:`.NativeLoop`, and hands them out one by one.
+    """Computes blocks of steps by a :class:`.NativeLoop`, and returns them one by one.
 
-    Python makes those that are compared with PyMC or another factorisation, those at which the
-    updates learn their axes, and those that the loop leaves to it.
+    Python computes the steps that are compared with PyMC or another factorisation, the steps at
+    which the updates learn their axes, and steps that the loop does not support.
     """
 
     _loop: NativeLoop | None = None
@@ -59,7 +59,7 @@ class NativeGibbs(AugmentedGibbs):
         self._evidence: float | None = None
 
     def save(self, point: Point) -> dict[str, Any] | None:
-        """Return all that the next steps depend on; None within a block."""
+        """Return the state on which the next steps depend; None within a block."""
         if isinstance(point, Drawn) and point.row + 1 < point.block.steps:
             return None
         saved = super().save(point)
@@ -68,7 +68,7 @@ class NativeGibbs(AugmentedGibbs):
         return saved | {"v": v, "evidence": self._evidence}
 
     def restore(self, saved: Mapping[str, Any]) -> Point:
-        """Return the point to go on from, after a first step, which fills caches."""
+        """Return the point to resume from, after a first step, which fills caches."""
         point = super().restore(saved)
         self._evidence, v = saved["evidence"], saved["v"]
         return point if self._loop is None or v is None else self._loop.restored(point, v)
@@ -155,10 +155,10 @@ class NativeGibbs(AugmentedGibbs):
 
 
 class Recorder(PyMCTrace):
-    """An array for every variable, as PyMC's own, which :meth:`of` makes.
+    """A trace with an array for every variable, like PyMC's; :meth:`of` makes one.
 
-    PyMC's own rewrites and interprets the graph of the recorded values for each chain, which takes
-    as long as a step of a small model.
+    PyMC's trace rewrites and interprets the graph of the recorded values for each chain, which
+    takes as long as a step of a small model.
     """
 
     @classmethod
@@ -192,7 +192,7 @@ class Recorder(PyMCTrace):
         super().setup(draws, chain, sampler_vars)
 
     def record(self, point: Any, sampler_stats: Any = None, *, in_warmup: bool) -> None:
-        """Record a step; with the first of a block all others of it."""
+        """Record a step; with the first step of a block, record the whole block."""
         block = point.block if isinstance(point, Drawn) else None
         if block is None or block.recorded is None:
             super().record(point, sampler_stats, in_warmup=in_warmup)

@@ -1,4 +1,4 @@
-"""The time that sampling a model takes, from short runs."""
+"""The expected time of sampling a model, from short runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TUNE, WHOLE, CHAINS = AugmentedGibbs.default_tune_steps, 1000, 4
 def expected_time(model: Model, seconds: float, seed: int | None = None) -> tuple[float, float]:
     """Return the seconds of a step, and of a run of four chains one after the other.
 
-    The longer runs are made if each takes at most about ``seconds``.
+    Longer runs follow if each takes at most about ``seconds``.
     """
     options: dict[str, Any] = {"chains": 1, "quiet": True, "compute_convergence_checks": False}
     options |= {"progressbar": False, "random_seed": seed, "model": model}

@@ -33,24 +33,24 @@ def plot_fit(
     ax: Any = None,
     random_seed: int | None = None,
 ) -> Any:
-    """Draw a process of one or two inputs, or its observations, with matplotlib.
+    """Plot a process of one or two inputs, or its observations, with matplotlib.
 
-    Over one input: the mean with a band, and the data where ``kind="y"``. Over two: a map of the
-    mean, with the inputs of the data.
+    With one input: the mean with a band, and the data if ``kind="y"``. With two inputs: a map of
+    the mean, with the inputs of the data.
 
     Parameters
     ----------
     result, gp, kind, model, observed, random_seed
         As in :func:`~pymc_augconj.predict`.
     Xnew : array_like, shape (P, d), optional
-        Where to evaluate; by default a grid a little wider than the inputs of the data. With two
-        inputs it must be omitted.
+        Inputs to evaluate at; by default a grid a little wider than the inputs of the data. Omit
+        it with two inputs.
     level : float
-        Probability of the band, 0.9 by default. There is none for y of two values.
+        Probability of the band, 0.9 by default. Binary y have no band.
     draws : int
         Largest number of draws to average over; evenly spaced ones are taken.
     ax : matplotlib Axes, optional
-        By default those of a new figure.
+        By default the axes of a new figure.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def plot_fit(
     Raises
     ------
     AugmentationError
-        If the process has more than two inputs or several outputs, or as in
+        If the process has more than two inputs or several outputs; otherwise as
         :func:`~pymc_augconj.predict`.
 
     Examples

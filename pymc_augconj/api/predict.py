@@ -44,37 +44,37 @@ def predict(
     random_seed: int | np.random.Generator | None = None,
     **options: Any,
 ) -> DataTree:
-    """Predict a Gaussian process, or the observations, at new inputs; or go on with a time series.
+    """Predict a Gaussian process, or the observations, at new inputs; or forecast a time series.
 
     Parameters
     ----------
     result : Approximation or DataTree
-        From :func:`pymc_augconj.fit`, or draws of any sampler. Predictions from an approximation
-        are analytic; those from draws are draws of f* | f, and averages over them.
+        A result of :func:`pymc_augconj.fit`, or draws by any sampler. Predictions from an
+        approximation are analytic; predictions from draws are draws of f* | f, and their averages.
     gp : pm.gp.Latent or sequence of pm.gp.Latent
-        The process itself, not its values: the one whose ``prior`` is in the model, or the sum for
-        a sum of processes. For ``kind="y"`` of an observed variable with several predictors (a mean
-        and a scale, or classes) all processes in these, ``[gp_mean, gp_scale]``. With ``steps`` the
-        name of a time series: a ``GaussianRandomWalk``, ``MvGaussianRandomWalk``, ``AR`` or
-        ``EulerMaruyama``.
+        The process itself, not its values: the process whose ``prior`` is in the model, or the sum
+        of processes. For ``kind="y"`` of an observed variable with several predictors (a mean and
+        a scale, or classes) all processes in the predictors, ``[gp_mean, gp_scale]``. With
+        ``steps`` the name of a time series: a ``GaussianRandomWalk``, ``MvGaussianRandomWalk``,
+        ``AR`` or ``EulerMaruyama``.
     Xnew : array_like, shape (P, d)
-        New inputs, in the units of those of ``prior``. For a Dask array the predictions of an
+        New inputs, in the units of the inputs of ``prior``. For a Dask array the predictions of an
         approximation are Dask arrays.
     kind : {"f", "y"}
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations. With
-        several predictors an approximation is drawn from, 1000 times, but for robust-max, whose
-        probabilities are integrals.
+        several predictors, predictions from an approximation use 1000 draws; robust-max uses
+        integrals.
     steps : int, optional
-        Forecast so many values after the last one of a series, one path for each posterior draw;
-        an approximation is drawn from, 1000 times.
+        Number of values to forecast after the last one of a series, one path for each posterior
+        draw, or for each of 1000 draws of an approximation.
     model : pymc.Model, optional
-        By default the model of the context, or the one that an approximation was fitted to.
+        By default the model of the context, or the fitted model of an approximation.
     full_cov : bool
-        For an approximation: add the covariance matrix of f, one for each output if there are
-        several; ``kind="f"`` only.
+        For an approximation: whether to add the covariance matrix of f, one for each output;
+        ``kind="f"`` only.
     joint : bool
-        For draws: whether the entries of one draw of f* are drawn jointly. False draws every input
+        For draws: whether to draw the entries of one f* jointly. False draws each input
         independently, which is faster for many inputs.
     jitter : float
         For draws: added to the diagonal of covariances, as ``gp.conditional`` does.
@@ -85,11 +85,11 @@ def predict(
     random_seed : int or Generator, optional
         Seed of the draws of f*.
     **options
-        About observations, with ``kind="y"`` only, see
+        Options about observations, with ``kind="y"`` only, see
         :class:`~pymc_augconj.results.predictions.ObservationOptions`: ``observed``, the observed
         variable; ``params`` and ``offset``, parameters of the likelihood and other terms of the
-        predictor at the new inputs; ``ynew``, observations whose log predictive densities are
-        added; and ``quantile``, levels.
+        predictor at the new inputs; ``ynew``, observations, whose log predictive densities the
+        result then has; and ``quantile``, levels.
 
     Returns
     -------
@@ -99,14 +99,14 @@ def predict(
         draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
         1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
         shape (quantile, P); for classes with a predictor each ``y_probability``, shape (P, K), in
-        place of mean and standard deviation. Of a series h: ``h``, of the shape that it has in the
-        posterior with ``steps`` values, ``h_mean`` and ``h_std``.
+        place of mean and standard deviation. For a series h: ``h``, of its shape in the posterior
+        but with ``steps`` values, ``h_mean`` and ``h_std``.
 
     Raises
     ------
     AugmentationError
         If the result, the process and the model do not belong together, the model does not
-        determine the predictor at new inputs, or the series is none whose steps are normal.
+        determine the predictor at new inputs, or the steps of the series are not normal.
 
     Examples
     --------
@@ -134,8 +134,8 @@ def predict(
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
     if isinstance(gp, list | tuple) and (kind == "f" or not gps):
         raise AugmentationError(
-            "gp: expected one process, or with kind='y' all those in the predictors of an observed "
-            f"variable, got {len(gps)} with kind={kind!r}; predict each of them"
+            "gp: expected one process, or with kind='y' all processes in the predictors of an "
+            f"observed variable, got {len(gps)} with kind={kind!r}; predict each process separately"
         )
     for process in gps:
         Xnew = _check_inputs(process, Xnew)
@@ -178,7 +178,7 @@ def predict(
 
 
 def model_of(model: Model | None, result: Any) -> Model:
-    """Return the given model, that of the context, or the one that was fitted."""
+    """Return the given model, the model of the context, or the fitted model."""
     model = model or Model.get_context(error_if_none=False) or getattr(result, "model", None)
     if model is None:
         raise AugmentationError(
@@ -200,7 +200,7 @@ def draws_of(result: Any) -> Any:
 
 
 def _generator(random_seed: Any) -> np.random.Generator:
-    """Return a separate stream: the posterior's seed must not give the same numbers for f*."""
+    """Return a separate stream: the seed of the posterior must give other numbers for f*."""
     if random_seed is None or isinstance(random_seed, np.random.Generator):
         return np.random.default_rng(random_seed)
     return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
@@ -267,7 +267,7 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 
 
 def _what(gp: Any) -> str:
-    """Return a description of an argument that is no process with a prior, and what to do."""
+    """Return a description of an argument that is no process with a prior, and an alternative."""
     if hasattr(gp, "owner"):
         return (
             f"the variable {gp.name!r}; pass the process, not its values; an effect is "
@@ -276,7 +276,7 @@ def _what(gp: Any) -> str:
     if hasattr(gp, "prior_linearized"):
         return (
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
-            "the draws or on those of an approximation's sample()"
+            "draws of the posterior or of an approximation's sample()"
         )
     if hasattr(gp, "marginal_likelihood") and not isinstance(gp, pm.gp.Latent):
         return (

@@ -1,4 +1,4 @@
-"""Predictions of an approximation, which are analytic."""
+"""Analytic predictions from an approximation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
 
 
 def classes_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Variables:
-    """Return the probabilities of classes by integrals; nothing where the likelihood has none."""
+    """Return the probabilities of classes by integrals; no variables if the likelihood has none."""
     terms = read.site.likelihood
     if not terms.traits.factorises or terms.n_classes is None or read.other_entries():
         return {}

@@ -46,7 +46,7 @@ from pymc_augconj.typing import Array
 
 @dataclass(frozen=True)
 class _ProcessDraws(NewProcess):
-    """Draws of a process at new inputs, with draws of the variables that were read."""
+    """Draws of a process at new inputs, with draws of other variables."""
 
     draws: dict[str, np.ndarray]
     sampled: Sampled
@@ -65,7 +65,7 @@ def process_of_draws(tree: DataTree, request: Request) -> tuple[Variables, Sampl
 
 
 def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _ProcessDraws:
-    """Return a draw of f* | f for every posterior draw; variables of ``names`` are read besides."""
+    """Return a draw of f* | f for every posterior draw, with the variables ``names``."""
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
     markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
@@ -130,7 +130,7 @@ def _typed_draws(
 def _draw_markov(
     tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: MarkovProcess
 ) -> _ProcessDraws:
-    """Return the same of a process in linear time."""
+    """Return a draw of f* | f for every posterior draw, for a process in linear time."""
     model, Xnew, name = request.model, request.Xnew, gp.f.name
     evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
     kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
@@ -165,12 +165,12 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
 
 
 def by_inputs(mixture: Mixture, read: NewPredictors) -> Mixture | GroupedMixture:
-    """Return the mixture with the parameters that were given for each new input."""
+    """Return the mixture with the given parameters of each new input."""
     return GroupedMixture(mixture, read.varying) if read.varying else mixture
 
 
 def classes_of(mixture: DrawnMixture | IndependentMixture, request: Request, y: str) -> Variables:
-    """Return the probabilities of classes, and of those that were asked for."""
+    """Return the probabilities of all classes, and of the requested ones."""
     probabilities = mixture.class_probabilities()
     assert probabilities is not None
     found: Variables = {f"{y}_probability": (("*", f"{y}_class"), probabilities.T)}

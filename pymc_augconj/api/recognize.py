@@ -1,4 +1,4 @@
-"""``pac.recognize``: read a model, and say how it will be sampled."""
+"""``pac.recognize``: parse a model, and show how it will be sampled."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ def recognize(
     compile_kwargs: dict[str, Any] | None = None,
     pilot: float | None = None,
 ) -> RecognitionReport:
-    """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
+    """Parse a PyMC model as a latent Gaussian model with augmented likelihoods.
 
-    Of a likelihood without an augmentation only the density is used, given one affine predictor or
-    several (a mean and a standard deviation, or one predictor for each class). That is enough for
-    :func:`~pymc_augconj.sample`, which then approximates it by held Gaussian sites and corrects
-    for them, and for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of
-    :func:`~pymc_augconj.fit`. Nothing is sampled without ``pilot``, and the model is not changed.
-    Print the result to see the latents, how each observed variable is treated and how each variable
-    will be sampled.
+    A likelihood without an augmentation enters by its density, given one affine predictor or
+    several (a mean and a standard deviation, or one predictor for each class). The density is
+    enough for :func:`~pymc_augconj.sample`, which approximates it by held Gaussian sites and
+    corrects for them, and for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of
+    :func:`~pymc_augconj.fit`. Without ``pilot`` the function does not sample, and it never changes
+    the model. Print the result to see the latents, the observed variables and the moves.
 
     Parameters
     ----------
     model : pymc.Model, optional
-        Taken from the context where omitted.
+        By default the model of the context.
     vars : sequence of variables, optional
-        The variables that a sampler is to update; Gaussian variables that are not among them are
-        read as hyperparameters. By default every Gaussian variable is a latent.
+        The variables that a sampler updates; all other Gaussian variables count as
+        hyperparameters. By default every Gaussian variable is a latent.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for the functions extracted from the model. By default
         they run without compilation; ``"NUMBA"`` evaluates a kernel matrix about twice as fast,
         after 10 s or more of compilation the first time.
     pilot : float, optional
-        Make short runs of :func:`~pymc_augconj.sample`, of about so many seconds each, and print
-        the time that a step and a run of the whole model are expected to take.
+        Length of short runs of :func:`~pymc_augconj.sample`, about so many seconds each; the
+        report then has the expected time of a step and of a whole run.
 
     Returns
     -------
@@ -55,30 +54,30 @@ def recognize(
 
     Notes
     -----
-    How a latent enters the predictors (column *enters through*): ``identity``, one entry per
-    observation, in order; ``selection``, one entry per observation, perhaps times data, such as an
-    intercept, a slope or a group effect; ``design matrix``, several entries per observation. A
-    predictor is the sum over all latents.
+    The column *enters through* shows how a latent enters the predictors: ``identity``, one entry
+    for each observation, in order; ``selection``, one entry for each observation, perhaps times
+    data, such as an intercept, a slope or a group effect; ``design matrix``, several entries for
+    each observation. A predictor is the sum over all latents.
 
-    A ``pm.Potential`` that depends on latents is read like an observed variable without an
-    augmentation, if it is a sum of terms of which each entry depends on one affine predictor. A
-    Normal variable in a potential is a hyperparameter instead where other latents remain. A
+    A ``pm.Potential`` that depends on latents counts as an observed variable without an
+    augmentation, if it is a sum of terms whose entries each depend on one affine predictor. If
+    other latents remain, a Normal variable in a potential is a hyperparameter instead. A
     potential of hyperparameters alone is part of their prior.
 
     Raises
     ------
     NotAffineError
-        A predictor is not affine in the Gaussian latents, or a potential is no such sum.
+        A predictor is not affine in the Gaussian latents, or a potential is not such a sum.
     UnknownLikelihoodError
         An observed variable has neither a likelihood with a known augmentation nor a density
         whose parameters depend on one affine predictor.
     DataError
         An observation is out of its likelihood's range, or an input is not finite.
     RecognitionError
-        There is no Gaussian latent variable, nothing is observed, the model is one of single
-        precision, or the reading disagrees with PyMC's own log density.
+        The model has no Gaussian latent or no observed variable, has single precision, or the
+        parsed model disagrees with PyMC's own log density.
     TypeError
-        One of ``vars`` is no variable.
+        One of ``vars`` is not a variable.
     """
     given = modelcontext(model)
     linear = in_linear_time(given)

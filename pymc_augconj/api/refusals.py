@@ -1,4 +1,4 @@
-"""Values of hyperparameters that a chain refused, as rounding leaves their evidence no digits."""
+"""Hyperparameter values that a chain refused because rounding ruins their log evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what was found in a model, and of how it will be sampled."""
+"""Tables of a parsed model, and of the moves that will sample it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 def report_of(
     model: Model, *, vars: Sequence[TensorVariable] | None, compile_kwargs: dict[str, Any] | None
 ) -> RecognitionReport:
-    """Return what was read of a model as it is written."""
+    """Return the report of a model as it is written."""
     found = read_model(model, vars=vars, compile_kwargs=compile_kwargs)
     found.require_proper()
     return RecognitionReport(**{field.name: getattr(found, field.name) for field in fields(found)})
@@ -46,7 +46,7 @@ def report_of(
 class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
-    #: The time of a step and of a run, in words, where a pilot was made.
+    #: The time of a step and of a run, in words, after a pilot run.
     expected: str | None = None
     #: Reason why variables that multiply the latents cannot be drawn in turn with these.
     refusal: str | None = None
@@ -122,7 +122,7 @@ class RecognitionReport(Recognition):
         return Group(*tables)
 
     def _link(self, site: Site) -> str:
-        """Return the link; of several predictors, which latents enter each."""
+        """Return the link; for several predictors also the latents in each."""
         P = site.likelihood.n_predictors
         if P == 1:
             return site.likelihood.link

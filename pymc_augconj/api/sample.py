@@ -67,10 +67,10 @@ def sample(
 
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
     variable, PyMC's own functions run without compilation, which saves 10 s or more, and the
-    process that records the draws uses one thread of BLAS. Models of independent normal latents,
-    whose observations have one predictor and a density that a compiled loop can evaluate, are
-    sampled by that loop in microseconds a step: chains of 500 steps or more one after the other in
-    this process, whatever ``cores`` says. It is compiled once on a machine, see
+    process that records the draws uses one thread of BLAS. A compiled loop takes microseconds a
+    step for models of independent normal latents, if each observation has one predictor and a
+    density that the loop can evaluate. It runs chains of 500 steps or more one after the other in
+    this process, for any ``cores``. It is compiled once on a machine, see
     :func:`~pymc_augconj.warm_up`.
 
     Parameters
@@ -83,30 +83,31 @@ def sample(
         Processes to sample through inducing points, for many observations: the result is the
         free-form variational posterior of :func:`~pymc_augconj.sparsify`, which is exact if the
         inducing inputs are a process's own. Draws of a process ``f`` have its values ``f_u`` at
-        the inducing inputs, not those at its own; :func:`~pymc_augconj.predict` predicts these.
+        the inducing inputs; :func:`~pymc_augconj.predict` predicts the values at other inputs.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         With ``gp``: the number of inducing points, placed by k-means++ (100 by default), or their
         inputs; or a fit through inducing points, from whose inputs and hyperparameters chains
         start.
     vars : sequence of variables or of their names, optional
-        Variables that the Gibbs step samples, by default all; PyMC assigns step methods to others.
+        Variables that the Gibbs step samples, by default all. PyMC assigns other step methods to
+        the rest.
     hyper_sampler, sweeps, sites, blas_threads
         Options of the step, see :class:`~pymc_augconj.AugmentedGibbs`.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for all compiled functions.
     client : distributed.Client or ProcessPoolExecutor, optional
-        Samples each chain on a worker of it, 4 by default, with the same draws for the same seed.
-        An interrupt stops the chains on a Dask cluster.
+        Samples each chain (4 by default) on one of its workers, with the same draws for the same
+        seed. An interrupt stops the chains on a Dask cluster.
     zarr_store : path, URL, mapping or zarr store, optional
-        Draws are written there while they are sampled, and read when they are needed. It is
-        whatever ``zarr.open_group`` takes, or fsspec by a URL; needs ``pip install
-        'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of tuning are not kept.
+        Destination of the draws, written during sampling and read on demand: any argument of
+        ``zarr.open_group``, or a URL for fsspec. Needs ``pip install 'pymc-augconj[zarr]'``, and
+        an int as ``random_seed``, if any. The store has no tuning steps.
     resume : bool
-        With ``zarr_store``: whether to go on from what the store has, after an interrupt, a crash,
-        or for more ``draws``, with the draws of a run that was not interrupted. An empty store is
-        begun, a complete one returned; one of another model, data or options is refused.
+        With ``zarr_store``: whether to continue the run in the store, after an interrupt or a
+        crash, or for more ``draws``, with the same draws as an uninterrupted run. An empty store
+        begins a run, a complete one is returned; another model, data or options are an error.
     blocking : bool
-        Whether to wait for the draws. If not, they are sampled in a thread, and the result is a
+        Whether to wait for the draws. If false, a thread samples, and the result is a
         :class:`~pymc_augconj.api.background.BackgroundRun`.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
@@ -118,16 +119,16 @@ def sample(
     -------
     DataTree
         As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics. An
-        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws that
-        chains of different lengths leave over are in the group ``posterior_rest``, one after the
-        other, with their numbers of chain and draw.
+        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains. If chains then
+        differ in length, the draws beyond the common length are in the group ``posterior_rest``,
+        one after the other, with their numbers of chain and draw.
 
     Raises
     ------
     AugmentationError
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
-        If ``step`` or ``nuts_sampler`` is given, or a name that ``pm.sample`` does not know.
+        If ``step``, ``nuts_sampler`` or an argument unknown to ``pm.sample`` is given.
     RuntimeError
         If the process of a chain was killed.
     ImportError
@@ -211,9 +212,9 @@ def _with_step(
 
 
 def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, Any]) -> None:
-    """Record no whitened values of processes in linear time whose inputs are in no order.
+    """Record no whitened values of processes in linear time whose inputs are not sorted.
 
-    PyMC's are by the Cholesky factor in the order of the data, and would take a dense one.
+    PyMC defines these values by the Cholesky factor in the order of the data, a dense matrix.
     """
     names = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
     recorded = kwargs.get("var_names") or [var.name for var in model.unobserved_RVs]
@@ -221,10 +222,10 @@ def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, A
         return
     kwargs["var_names"] = [name for name in recorded if name not in names]
     warnings.warn(
-        f"{', '.join(map(repr, names))}: expected inputs that do not decrease, or do not increase, "
-        "found some in no order, for which draws of the whitened values take a dense "
-        "factorisation; they are left out, so that pm.sample_posterior_predictive would draw the "
-        "process anew. Sort the rows of the data by the input",
+        f"{', '.join(map(repr, names))}: expected sorted inputs, found inputs in no order, for "
+        "which draws of the whitened values take a dense factorisation; the result lacks them, so "
+        "that pm.sample_posterior_predictive would draw the process from its prior. Sort the rows "
+        "of the data by the input",
         UserWarning,
         stacklevel=3,
     )
@@ -297,7 +298,7 @@ def _fitting(
 def _check_keywords(
     kwargs: Mapping[str, Any], own: Collection[str], *, all_ours: bool = False
 ) -> None:
-    """Raise TypeError for arguments that ``pm.sample`` would not take, or would assign steps by.
+    """Raise TypeError for arguments that ``pm.sample`` does not take, or that assign steps.
 
     ``own`` are the names of arguments of ``pac.sample``; ``all_ours``: no other step samples a
     variable.
@@ -320,8 +321,8 @@ def _check_keywords(
             )
         if all_ours and name in of_steps - known:
             raise TypeError(
-                f"pac.sample: expected no options of PyMC's own steps, as all variables are "
-                f"sampled without these, got {name!r}; leave it out"
+                f"pac.sample: expected no options of PyMC's own steps, which sample no variable "
+                f"of this model, got {name!r}; leave it out"
             )
     trace = kwargs.get("trace")
     # Of Zarr or McBackend, which need not be installed.
@@ -335,13 +336,13 @@ def _check_keywords(
 
 
 def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
-    """Say that PyMC's pointwise log likelihood lacks densities that are written as potentials."""
+    """Warn that PyMC's pointwise log likelihood lacks potentials; raise if it would be empty."""
     if not asked:
         return
     potentials = [potential.name for potential in model.potentials if potential.name in sites]
     what = (
-        "expected densities of observed variables, of which alone pm.compute_log_likelihood knows "
-        f"the data, found the potentials {potentials}"
+        "expected densities of observed variables, since pm.compute_log_likelihood knows no other "
+        f"data, found the potentials {potentials}"
     )
     instead = "write data as observed=, with pm.Censored or pm.CustomDist, say"
     if not model.observed_RVs:
@@ -359,7 +360,7 @@ def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> N
 
 
 def _check_sparse(model: Model, vars: Any, sites: str) -> None:
-    """Refuse arguments that do not go with ``gp=…``."""
+    """Refuse arguments that are incompatible with ``gp=…``."""
     if vars is not None:
         raise AugmentationError(
             "vars: expected none with inducing points, which replace the process for all "
@@ -375,15 +376,15 @@ def _check_sparse(model: Model, vars: Any, sites: str) -> None:
 def warm_up() -> float:
     """Compile the kernels of ``pac.sample``, which Numba keeps on disk, and return the seconds.
 
-    They do not depend on the model, and are otherwise compiled by the first call of
-    :func:`~pymc_augconj.sample` on a machine. So an image of a container, or a job of continuous
-    integration, has them beforehand: ``python -m pymc_augconj`` calls this. They are kept beside
-    the package, or in the directory ``NUMBA_CACHE_DIR``, until the package is installed anew.
+    The kernels do not depend on the model. Without this call the first call of
+    :func:`~pymc_augconj.sample` on a machine compiles them. ``python -m pymc_augconj`` calls this
+    function, for a container image or a CI job. Numba keeps the kernels beside the package, or in
+    the directory ``NUMBA_CACHE_DIR``, until the package is installed again.
 
     Returns
     -------
     float
-        Up to a minute of a core the first time, a few seconds later.
+        Seconds: up to a minute on one core the first time, a few seconds later.
     """
     begin = time.perf_counter()
     x = np.arange(12) % 3

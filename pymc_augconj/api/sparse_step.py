@@ -33,7 +33,7 @@ _LARGEST = 0.1
 
 
 class SparseGibbs(AugmentedGibbs):
-    """:class:`.AugmentedGibbs` of ``sparsified.model``, every site of which is held."""
+    """:class:`.AugmentedGibbs` for ``sparsified.model``, with all sites held."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class SparseGibbs(AugmentedGibbs):
         return self._warn_of_quadrature() if first and found is None else found
 
     def _warn_of_quadrature(self) -> SamplerWarning | None:
-        """Return a warning where the sums by quadrature are not the expectations."""
+        """Return a warning if sums by quadrature differ from the expectations."""
         assert self._sampler is not None  # in a step
         inexact = []
         (part,) = self._sampler.parts
@@ -125,8 +125,8 @@ def add_log_likelihood(
     """Return draws of ``sparse`` with the group ``log_likelihood``.
 
     Its entries are E log p(y_i | f_i) given the values at the inducing inputs and the
-    hyperparameters, the factors of the draws' own distribution: leaving an observation out divides
-    by its own.
+    hyperparameters, the log factors of the draws' own distribution: leaving an observation out
+    divides by its factor.
     """
     draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
     variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}
@@ -148,6 +148,6 @@ def add_log_likelihood(
 
 
 def _dim(labels: Labels, name: str) -> str:
-    """Return the dim of the observations of a variable, which may be more than a vector."""
+    """Return the dim of the observations of a variable with any number of axes."""
     dims = labels.of(name, 1)
     return dims[0] if len(dims) == 1 else f"{name}_dim_0"

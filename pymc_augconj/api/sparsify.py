@@ -1,4 +1,4 @@
-"""Models through inducing points: ``pac.sparsify``, and what ``pac.fit`` hands to its engines."""
+"""Models through inducing points: ``pac.sparsify``, and the sparse problems of ``pac.fit``."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def sparsify(
     N(m + A v, r) a priori, r = diag(K(X, X) − A Aᵀ), and each observation's log density is
     replaced by its expectation over r (by Gauss–Hermite quadrature; for more than three predictors
     an observation by quasi-Monte Carlo). The posterior of v and the hyperparameters is the
-    free-form variational approximation of the model's own; with Z = X it is the model's own. It is
-    what ``pac.sample(gp=gp, inducing=…)`` samples, and can be sampled by NUTS.
+    free-form variational approximation of the model's posterior; with Z = X the two are equal.
+    ``pac.sample(gp=gp, inducing=…)`` samples it, and so can NUTS.
 
-    Of a process ``f`` the new model has ``f_u_rotated_`` (v), the values ``f_u`` at the inducing
-    inputs and these inputs ``f_u_inputs``; it has neither ``f`` nor deterministics that depend on
-    it. :func:`~pymc_augconj.predict` predicts ``f`` from draws.
+    For a process ``f`` the new model has ``f_u_rotated_`` (v), the values ``f_u`` at the inducing
+    inputs, and the inputs ``f_u_inputs``; it has neither ``f`` nor deterministics that depend on
+    ``f``. :func:`~pymc_augconj.predict` predicts ``f`` from draws.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def sparsify(
         The process, or several.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         The number of inducing points, placed by k-means++ (100 by default), or their inputs; or a
-        fit through inducing points, of which inputs and hyperparameters are where chains start.
+        fit through inducing points, whose inputs and hyperparameters are the start of chains.
     random_seed : int, optional
         Seed of k-means++.
 
@@ -79,9 +79,8 @@ def sparsify(
     Raises
     ------
     AugmentationError
-        If the model cannot be recognised; if a likelihood's expectation has a closed form that
-        quadrature misses, such as that of the Laplace distribution; or as for ``pac.fit`` with
-        inducing points.
+        If the model cannot be recognised; if quadrature misses the closed form of a likelihood's
+        expectation, as for the Laplace distribution; or as for ``pac.fit`` with inducing points.
 
     References
     ----------
@@ -158,8 +157,8 @@ def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str,
     missing = [name for name in names if name not in fit.inducing]
     if missing:
         raise AugmentationError(
-            f"inducing: expected a fit of {missing} through inducing points, got one "
-            f"(method={fit.method!r}) with those of {list(fit.inducing)}; use "
+            f"inducing: expected a fit of {missing} through inducing points, got a fit "
+            f"(method={fit.method!r}) with inducing points of {list(fit.inducing)}; use "
             "pac.fit(method='svi', gp=gp, inducing=…)"
         )
     return {name: fit.inducing[name] for name in names}, fit.theta
@@ -188,7 +187,7 @@ def _is_exact(lgm: LatentGaussianModel, site: Site, start: Mapping[str, np.ndarr
 
 
 def listed(gp: Any) -> list[Any]:
-    """Return the processes that were given: none, one or several."""
+    """Return the given processes: none, one or several."""
     return [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
 
 
@@ -216,7 +215,7 @@ def _weights_of(
     processes: Sequence[LatentProcess],
     inducing: Sequence[np.ndarray],
 ) -> FirstWeights | None:
-    """Return the posterior of the weights of an earlier fit; None if it has other ones."""
+    """Return the posterior of the weights of an earlier fit; None if the weights differ."""
     if not (lgm.is_of_one_predictor and isinstance(earlier, SparseApproximation)):
         return None
     same = map(np.array_equal, earlier.inducing.values(), inducing)
@@ -234,7 +233,7 @@ def _processes_of(
     *,
     gradient_of_inducing: bool = False,
 ) -> list[LatentProcess]:
-    """Return the processes to approximate through inducing points; refuse names that are taken."""
+    """Return the processes to approximate through inducing points; refuse reserved names."""
     if not listed(gp):
         raise AugmentationError(
             f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "

@@ -41,13 +41,13 @@ from .step_choices import choose_sweeps, choose_updates, prepare
 from .updates import SliceUpdate
 
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
-# unconstrained scale; PyMC's NUTS uses the same.
+# unconstrained scale, as in PyMC's NUTS.
 _START_JITTER = 1.0
-# Of two starts that are the same.
+# Tolerance for comparing starts.
 _ROUNDING = 1e-12
 _START_ATTEMPTS = 20
 
-# Evaluations per elliptical slice from which a warning is given.
+# Evaluations per elliptical slice that cause a warning.
 _MANY_TRIALS = 8
 
 # Types and shapes of statistics, as PyMC's step methods state them.
@@ -75,26 +75,26 @@ class AugmentedGibbsState(StepMethodState):
 
 
 class AugmentedGibbs(BlockedStep):
-    """Exact Gibbs sampler for Gaussian latents, whatever the likelihoods.
+    """Exact Gibbs sampler for Gaussian latents under any likelihoods.
 
     One step draws, in this order: hyperparameters of the likelihoods given the latents, with the
     auxiliary variables ω integrated out; ω; hyperparameters of the kernels, means and scales
-    given ω, with the latents integrated out; all latents, jointly and exactly. ω is in no trace:
-    the result is that of any PyMC sampler.
+    given ω, with the latents integrated out; all latents, jointly and exactly. Traces do not
+    contain ω: the result has the form of any PyMC sampler's.
 
-    A likelihood without an augmentation has *held* Gaussian sites instead of ω: those of the
-    variational Gaussian approximation, chosen during tuning and constant afterwards. Draws from the
-    Gaussian approximation given them are made exact by elliptical slice sampling with the ratio of
-    density to sites; where slices hardly move and the density has a gradient, a Hamiltonian
-    trajectory follows each.
+    A likelihood without an augmentation has *held* Gaussian sites instead of ω: fixed site
+    approximations from a variational fit, chosen during tuning and constant afterwards. Elliptical
+    slice sampling with the ratio of likelihood to sites corrects the Gaussian approximation
+    exactly. If slices hardly move and the density has a gradient, a Hamiltonian trajectory follows
+    each.
 
     Parameters
     ----------
     vars : sequence of variables or of their names, optional
-        What to sample. By default every variable of the recognised model; those that no move
-        treats (discrete ones) are left to PyMC. With ``vars=[f]`` the rest is PyMC's.
+        Variables to sample, by default all of the recognised model that a move can update. PyMC
+        assigns step methods to the others, such as discrete variables.
     model : pymc.Model, optional
-        Taken from the context where omitted.
+        By default the model of the context.
     rng, initial_point, blocked
         As for every PyMC step method.
     compile_kwargs : dict, optional
@@ -104,22 +104,22 @@ class AugmentedGibbs(BlockedStep):
     hyper_sampler : {"auto", "slice", "elliptical", "nuts"}
         Update of the hyperparameters of kernels, means and scales given ω, on the unconstrained
         scale: slice sampling along the principal axes, or elliptical slices around the mean, both
-        learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` takes
-        elliptical slices where there are held sites, unless several hyperparameters of structured
-        priors are updated; else NUTS from six scalars on, where it can and where the covariance of
-        the predictors is factorised; else two elliptical slices (one of a single scalar), followed
-        in a quarter of the steps by a slice along an axis.
+        learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` chooses
+        elliptical slices for models with held sites, unless it updates several hyperparameters of
+        structured priors; else NUTS for six scalars or more, if the gradient exists and the
+        solver factorises covariances; else two elliptical slices (one for a single scalar),
+        followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
-        Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
-        hyperparameters factorises covariances, beside which they cost little; 1 otherwise, and
-        for many observations of independent latents. With held sites, elliptical slices in each
-        step; by default 4 to 16, four times the evaluations that one took during tuning, and 1
-        where trajectories follow.
+        Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
+        hyperparameters factorise covariances, which cost more than the draws, or move a vector by
+        its entries; 1 otherwise, and for many observations of independent latents. With held
+        sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
+        slice during tuning, and 1 with trajectories.
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
-        ``"auto"``: auxiliary variables for every likelihood that has an augmentation; but held
-        sites for several classes, and for regressions on counts and classes that are so unbalanced
-        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
+        ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
+        for several classes, and for regressions on counts and classes in which only the latents,
+        up to a hundred, are learned, see :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------
@@ -128,19 +128,19 @@ class AugmentedGibbs(BlockedStep):
 
     Notes
     -----
-    Chains that start at PyMC's default initial point are dispersed in their first step: latents
-    are drawn from their prior and hyperparameters jittered by up to ±1 on the unconstrained
-    scale. A start given by ``initvals`` is kept. 200 steps of tuning are the default.
+    The first step disperses chains that start at PyMC's default initial point: it draws latents
+    from their prior and jitters hyperparameters by up to ±1 on the unconstrained scale. It keeps a
+    start given by ``initvals``. The default is 200 tuning steps.
 
-    The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
-    latents integrated out (NaN where they are drawn one factor after another, see
-    :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, of densities by the updates of the
-    hyperparameters; ``jitter``, what had to be added to a covariance's diagonal; ``refusals``,
-    updates that met values of hyperparameters at which rounding leaves the log evidence no digits,
-    so that these were not accepted; and ``lp``, PyMC's log density. Where sites are held,
-    ``elliptical_trials`` is the number of evaluations that an elliptical slice took, 1 where they
-    fit perfectly, and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
-    densities to sites.
+    The group ``sample_stats`` has, for each draw: ``log_evidence``, log p(y | θ, ω) with the
+    latents integrated out (NaN if they are drawn one factor after another, see
+    :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, the number of densities that the
+    updates of hyperparameters computed; ``jitter``, the addition to a covariance's diagonal;
+    ``refusals``, the number of updates that refused a value of hyperparameters because rounding
+    leaves its log evidence no digits; and ``lp``, PyMC's log density. With held sites,
+    ``elliptical_trials`` is the number of evaluations of an elliptical slice (1 for perfect
+    sites), and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
+    likelihood to sites.
 
     Examples
     --------
@@ -223,7 +223,7 @@ class AugmentedGibbs(BlockedStep):
     ) -> tuple[Recognition, tuple[str, ...], WholeDensity | None]:
         """Return the model, the observed variables with held sites, and PyMC's log density.
 
-        The last is to be compared with; None compares nothing.
+        The step compares its log density with the last; None compares nothing.
         """
         found = report_of(model, vars=vars, compile_kwargs=compile_kwargs)
         held = choose_held(found.model, found.start, sites, found.probes)
@@ -270,7 +270,7 @@ class AugmentedGibbs(BlockedStep):
         self._limit_blas()
 
     def save(self, point: Point) -> dict[str, Any] | None:
-        """Return all that the next steps depend on; None where it cannot be told after this one."""
+        """Return the state on which the next steps depend; None if this step does not have it."""
         assert self._sampler is not None  # after a step
         return {
             "point": dict(point),
@@ -284,7 +284,7 @@ class AugmentedGibbs(BlockedStep):
         }
 
     def restore(self, saved: Mapping[str, Any]) -> Point:
-        """Return the point to go on from, after a first step, which fills caches."""
+        """Return the point to resume from, after a first step, which fills caches."""
         assert self._sampler is not None  # after a step
         self.rng = random_generator_from_state(saved["rng"])
         self._taken, self._warned = saved["taken"], saved["warned"]
@@ -378,7 +378,7 @@ class AugmentedGibbs(BlockedStep):
         return new, [stats]
 
     def _warn(self, trials: float) -> SamplerWarning | None:
-        """Return, once per chain and after tuning, a warning about sites that fit badly."""
+        """Return, once per chain and after tuning, a warning about poor sites."""
         if self.tune or self._warned:
             return None
         self._warned = True
@@ -398,7 +398,7 @@ class AugmentedGibbs(BlockedStep):
 
     @property
     def _checked(self) -> set[int]:
-        """The numbers of steps taken before those at which something is compared."""
+        """Numbers of steps before each comparison."""
         return {number - 1 for number in _COMPARED}.union(_VERIFIED if self.tune else ())
 
     def make_sampler(self, point: Point, *, by_observation: bool = False) -> GibbsSampler:
@@ -409,7 +409,7 @@ class AugmentedGibbs(BlockedStep):
         return GibbsSampler(model, self.plan, point, probes, self.sweeps, self._sites)
 
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
-        """Return a random start if the chain was given PyMC's default one."""
+        """Return a random start if the chain starts at PyMC's default."""
         ours = [var.name for var in self.vars]
         # PyMC's own start is of compiled code, which rounds differently.
         start = self._default_start

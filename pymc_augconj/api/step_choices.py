@@ -47,7 +47,7 @@ def choose_updates(
     held: Collection[str],
     solver: type[Solver],
 ) -> dict[str, type]:
-    """Return the update of each move: slices along axes, unless there is a better one."""
+    """Return the update of each move: slices along axes by default."""
     if hyper_sampler not in _HYPER_SAMPLERS:
         raise ValueError(
             f"hyper_sampler: expected one of {', '.join(map(repr, _HYPER_SAMPLERS))}, got "
@@ -94,7 +94,7 @@ def choose_sweeps(
     *,
     is_sparse: bool,
 ) -> int | None:
-    """Return the draws of the latents in a step; None if they are chosen during tuning."""
+    """Return the draws of the latents in a step; None to choose their number during tuning."""
     if sweeps is None and held:
         return None
     if sweeps is None:

@@ -1,4 +1,4 @@
-"""Chains whose draws are in a Zarr store, and that go on from it after an interrupt."""
+"""Chains whose draws are in a Zarr store, and that resume from it after an interrupt."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class StoredRun:
         draws: int,
         kwargs: dict[str, Any],
     ) -> DataTree:
-        """Return the draws, those that are missing made by ``run(**kwargs)``."""
+        """Return the draws; ``run(**kwargs)`` makes missing ones."""
         others = {var.name for var in model.value_vars} - {var.name for var in step.vars}
         if others or recorder is None:
             found = f"PyMC's steps for {sorted(others)}" if others else "random Deterministics"
             raise AugmentationError(
-                f"zarr_store: expected draws that the Gibbs step makes alone, found {found}; leave "
-                "zarr_store out, or vars and what is discrete"
+                f"zarr_store: expected draws by the Gibbs step alone, found {found}; leave "
+                "zarr_store out, or leave out vars and discrete variables"
             )
         begin, seconds, idata_kwargs = time.time(), None, kwargs.pop("idata_kwargs")
         tune = kwargs.get("tune")
@@ -137,7 +137,7 @@ class StoredRun:
 
 
 class StoreRecorder(Recorder):
-    """Records the draws of one chain, a part of a chunk in memory at a time."""
+    """Records the draws of one chain, with part of a chunk in memory at a time."""
 
     draw_idx: int
 
@@ -168,11 +168,11 @@ class StoreRecorder(Recorder):
 
     @property
     def repeats(self) -> bool:
-        """Whether the last step was in the store already."""
+        """Whether the store already had the last step."""
         return self._steps <= self._skipped
 
     def record(self, point: Any, sampler_stats: Any = None, *, in_warmup: bool) -> None:
-        """Record a step, unless it is in the store; write where there is a checkpoint."""
+        """Record a step, unless it is in the store; write at a checkpoint."""
         self._steps += 1
         if self.repeats:
             return
@@ -191,7 +191,7 @@ class StoreRecorder(Recorder):
             self._store.commit(self.chain, self._steps, state)
 
     def close(self) -> None:
-        """Write what is in memory."""
+        """Write the draws in memory."""
         if not (n := self.draw_idx):
             return
         stats = self._stats[0] if self._stats else {}
@@ -246,7 +246,7 @@ def _digest(value: Any) -> str:
 
 
 def _described(step: AugmentedGibbs, model: Model, recorder: Recorder) -> dict[str, Any]:
-    """Return what distinguishes models: shapes, data, and log densities at two points."""
+    """Return numbers that distinguish models: shapes, data, and log densities at two points."""
     start, rng = step.recognition.start, np.random.default_rng(0)
     away = {
         name: value + _AWAY * rng.standard_normal(value.shape) if value.dtype.kind == "f" else value
@@ -312,7 +312,7 @@ def _template(
 
 
 def _most(drawn: Mapping[int, int]) -> tuple[list[int], int]:
-    """Return the chains, and their common number of draws, that have the most draws together."""
+    """Return the chains with the most draws in common, and their common number of draws."""
     counts = set(drawn.values())
     if not any(count > 0 for count in counts):
         raise KeyboardInterrupt("interrupted before the first draw after tuning")

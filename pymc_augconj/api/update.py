@@ -1,4 +1,4 @@
-"""``pac.update``: draws of a posterior carried over to other data, without sampling anew."""
+"""``pac.update``: draws of a posterior given other data, without a new run."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ def update(
     draws: int = 500,
     random_seed: int | None = None,
 ) -> DataTree:
-    """Return draws given other data than those that a posterior was drawn with.
+    """Return posterior draws given new data, from draws given old data.
 
-    Hyperparameters θ of up to 500 draws are weighted by p(y | θ) with the new data relative to that
-    with the old, both by expectation propagation with the latents integrated out; then latents are
-    drawn from their posterior given θ and the new data, by an approximation and a step of the
-    Gibbs sampler, which leaves that posterior as it is.
+    Weights of the hyperparameters θ of up to 500 draws are p(y | θ) with the new data relative to
+    p(y | θ) with the old data, both by expectation propagation. Latents given θ and the new data
+    are then drawn by an approximation and a step of the Gibbs sampler, which leaves their
+    posterior invariant.
 
     Parameters
     ----------
     result : DataTree or approximation
         Draws of the model with its present data.
     data : mapping of str to array
-        All the data from now on, old and new rows, by names of ``pm.Data``, as ``pm.set_data``
-        takes them; they are set in the model. Rows may also be left out, as by a window that moves.
+        All new data, by names of ``pm.Data``, as for ``pm.set_data``: old rows to keep, and new
+        rows. The function sets them in the model. It may drop rows, as in a moving window.
     model : pymc.Model, optional
-        By default the model of the context, or the one that an approximation was fitted to.
+        By default the model of the context, or the fitted model of an approximation.
     coords : mapping, optional
         New labels, as ``pm.set_data`` takes them.
     draws : int
@@ -69,14 +69,14 @@ def update(
     -------
     DataTree
         Group ``posterior`` of shape (1, draw, …), with the attribute ``effective_share``: the
-        effective number of weighted draws, as a share of them. It can be updated again; weights
-        then count twice, so sample again now and then.
+        effective number of weighted draws divided by their number. Repeated updates multiply the
+        weights, so sample again after some updates.
 
     Raises
     ------
     AugmentationError
-        If the effective share is below a tenth, as the new data say something else about θ: the
-        model then has its old data. Or if an observation has several predictors.
+        If the effective share is below a tenth, because the posteriors of θ differ; the model
+        then keeps its old data. Or if an observation has several predictors.
 
     References
     ----------
@@ -105,7 +105,7 @@ def update(
             sides.append((nested, data, coords))
 
             def change(rows: Index) -> Array:
-                """Return log p(y | θ) with the new data less that with the old."""
+                """Return log p(y | θ) with the new data minus log p(y | θ) with the old."""
                 found = []
                 for fitted, now, names in sides:
                     pm.set_data(now, model=model, coords=names)
@@ -134,7 +134,7 @@ def update(
 
 
 def _points(tree: Any, model: Model, read: Recognition) -> list[dict[str, Array]]:
-    """Return the entries of hyperparameters at draws that are spread over all."""
+    """Return the entries of hyperparameters at draws spread over all draws."""
     if any(site.shape[0] > 1 for site in read.model.sites):
         raise AugmentationError(
             "model: expected observations of one predictor each, whose evidence is known for any "
@@ -166,7 +166,7 @@ def _at_mean(read: Recognition, points: list[dict[str, Array]]) -> NestedPosteri
 
 
 def _log_evidences(nested: NestedPosterior, points: list[dict[str, Array]]) -> Array:
-    """Return log p(y | θ) at each point, −∞ where it has none."""
+    """Return log p(y | θ) at each point, −∞ if it cannot be computed."""
     found = np.full(len(points), -np.inf)
     for i, point in enumerate(points):
         try:

@@ -43,8 +43,8 @@ _ELLIPSES, _ALONG_AXES = 2, 0.25
 class SliceUpdate:
     """Slice sampling along the principal axes of the posterior, as learned during tuning.
 
-    Until then coordinates are updated one by one, with stepping out from intervals whose lengths
-    are averages of those that slices had (Neal 2003, Slice sampling, figures 3 and 5).
+    Before that it updates coordinates one by one, with stepping out from intervals whose lengths
+    are averages over earlier slices (Neal 2003, Slice sampling, figures 3 and 5).
     """
 
     def __init__(self, size: int) -> None:
@@ -156,9 +156,9 @@ class EllipticalUpdate(SliceUpdate):
 
 
 class MixedUpdate(EllipticalUpdate):
-    """Elliptical slices, in a part of the calls followed by a slice along a random one of the axes.
+    """Elliptical slices, followed in some calls by a slice along a random axis.
 
-    Ellipses may not reach where tails are heavier than theirs in one direction; slices along axes
+    Ellipses may not reach tails that are heavier than theirs in one direction; slices along axes
     do.
     """
 
@@ -203,9 +203,8 @@ def _slice(
 ) -> tuple[Any, Any, Any]:
     """Return the next value of a number, its log density, and the length of its interval.
 
-    Or those of all entries of an array, which are independent. An interval of length ``widths``
-    grows by stepping out at most ``max_steps − 1`` times, divided between its ends at random, and
-    shrinks.
+    Or of all entries of an array, which are independent. An interval of length ``widths`` grows by
+    stepping out at most ``max_steps − 1`` times, divided between its ends at random, and shrinks.
     """
     # NumPy's functions take longer for a number than many a density.
     size: Any = None
@@ -260,7 +259,7 @@ class EntrywiseSliceUpdate:
 
 
 class GradientUpdate(NUTS):
-    """PyMC's NUTS on the density of one step, with its gradient; step size and scales are kept."""
+    """PyMC's NUTS on the density of one step and its gradient; keeps step size and scales."""
 
     # The target changes at every step, so that long trajectories are not worth their cost.
     _MAX_TREEDEPTH = 6

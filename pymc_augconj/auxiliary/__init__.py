@@ -1,9 +1,9 @@
 """Exact draws, moments and densities of the auxiliary variables.
 
-Nothing here knows a likelihood or a model. Each distribution offers functions that broadcast over
-its parameters: ``random_<name>(rng, …)`` for independent draws, ``mean_<name>`` and
-``logpdf_<name>(x, …)``. Gamma draws need no file: ``rng.standard_gamma`` is exact and fast. Nothing
-is imported here, so that a user compiles and loads only what a model needs.
+These modules do not depend on likelihoods or models. Each distribution has functions that broadcast
+over its parameters: ``random_<name>(rng, …)`` for independent draws, ``mean_<name>`` and
+``logpdf_<name>(x, …)``. Gamma draws need no file: ``rng.standard_gamma`` is exact and fast. This
+module imports nothing, so that a model compiles and loads only the distributions that it needs.
 
 =======================================  ==========================================================
 ``checks``                               error messages for arguments out of range

@@ -1,7 +1,7 @@
 """The distributions of auxiliary variables that PyMC lacks, as PyMC distributions.
 
-NumPy computes their log densities, without derivatives for PyTensor: a model with one of them can
-be evaluated, sampled forward and plotted, but not sampled by NUTS.
+NumPy computes their log densities, without derivatives for PyTensor: PyMC can evaluate, simulate
+and plot a model with such a variable, but NUTS cannot sample it.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class LogisticSoftmaxRV(RandomVariable):
 class LogisticSoftmax(Discrete):
     r"""A class with probabilities :math:`\sigma(f_k) / \sum_j \sigma(f_j)`, σ logistic.
 
-    Unlike the softmax this categorical distribution has an augmentation of all classes at once, so
-    that the latents of all classes are drawn together, and a lower bound for ``pac.fit("cavi")``.
+    Unlike the softmax, this categorical distribution has an augmentation of all classes at once:
+    the sampler draws the latents of all classes together, and ``pac.fit("cavi")`` has a bound.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class BayesianSVM(Discrete):
     r"""The Bayesian support vector machine: the factor :math:`\exp(-2 \max(1 - y f, 0))`.
 
     This is a **pseudo-likelihood**. The factors do not sum to one over y ∈ {−1, 1}, so that the
-    posterior of f is one of a loss, not of a sampling model: y cannot be simulated, and evidences
+    posterior of f belongs to a loss, not to a sampling model: y cannot be simulated, and evidences
     and information criteria have no meaning.
 
     Parameters

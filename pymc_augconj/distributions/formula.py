@@ -1,9 +1,9 @@
 """An elementwise formula of one argument and of parameters, detached from the user's model.
 
 ``log_phi=lambda r: -pt.sqrt(r) / b`` closes over the model's variable b. A :class:`Formula` calls
-it once, and finds the subgraphs that do not depend on r (the *parameters*). It can then be written
-for other arguments: as part of a log density, for derivatives, and as a function of real or complex
-NumPy arrays.
+it once, and finds the subgraphs that do not depend on r (the *parameters*). It can then write the
+formula for other arguments: as part of a log density, for derivatives, and as a function of real or
+complex NumPy arrays.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _NOT_ANALYTIC = frozenset(
 class Formula:
     """A function of one argument, elementwise in it and in every parameter.
 
-    It takes a float64 vector; a value instead of a function is constant in it. ``parameters`` are
+    It takes a float64 vector; a value instead of a function is a constant. ``parameters`` are
     the graphs in its closure: scalars, or arrays with an entry for each observation. Raises
-    AugmentationError if it is not elementwise, and a parameter is an array.
+    AugmentationError if it is not elementwise and a parameter is an array.
     """
 
     def __init__(self, function: Callable[[TensorVariable], Variable] | object, what: str) -> None:

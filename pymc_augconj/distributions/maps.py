@@ -1,4 +1,4 @@
-"""Priors of maps: a value for each area, near those of its neighbours.
+"""Priors of maps: a value for each area, similar to the values of its neighbours.
 
 The weights of neighbours are a SciPy sparse matrix or a list of edges; no n × n array is made.
 """
@@ -25,16 +25,16 @@ from .sparse_normal import SparseNormal, precision_block
 class CAR(Continuous):
     r"""A proper conditional autoregression, with the precision τ (D − α W), D the row sums of W.
 
-    The same as ``pm.CAR``, with its normalising constant and without eigenvalues.
+    The same distribution as ``pm.CAR``, with its normalising constant and without eigenvalues.
 
     Parameters
     ----------
     W : scipy.sparse array or array_like, shape (n, n) or (E, 2)
         Symmetric, positive weights of neighbours; or pairs of areas, numbered from 0, each once.
     alpha : tensor_like
-        Between −1 and 1, a number.
+        Dependence on the neighbours, a number between −1 and 1.
     tau : tensor_like
-        Positive, a number.
+        Precision, a positive number.
     mu : tensor_like
         Mean, a number or shape (n,).
 
@@ -60,7 +60,7 @@ class CAR(Continuous):
                 f"area {int(sums[:n].argmin())}; use pac.Leroux"
             )
         alpha, tau = _numbers(alpha, tau)
-        # Beyond ±1 there is none, whatever the entries.
+        # Beyond ±1 there is no prior for any entries.
         tau = pt.switch(pt.abs(alpha) < 1.0, tau, np.nan)
         block = precision_block(n, entries)
         return SparseNormal.dist(block, tau * (sums - alpha * weights), mu, cls.__name__, **kwargs)
@@ -76,7 +76,7 @@ class Leroux(Continuous):
     rho : tensor_like
         Share of the neighbours, from 0 (independent areas) to less than 1.
     sigma : tensor_like
-        Positive, a number.
+        Scale, a positive number.
     mu : tensor_like
         Mean, a number or shape (n,).
 
@@ -108,9 +108,9 @@ class Leroux(Continuous):
 class ICAR(Continuous):
     r"""The intrinsic autoregression, precision (D − W) / σ², with a sum near zero.
 
-    The mean of the areas is N(0, ``zero_sum_stdev``²), so that the prior is proper, and has its
-    normalising constant. With ``scaled`` W is multiplied by a number that makes the geometric mean
-    of the variances σ²: for the model of Riebler et al. (BYM2), √ρ times an ``ICAR`` plus √(1 − ρ)
+    The mean of the areas is N(0, ``zero_sum_stdev``²), so that the prior is proper and has a
+    normalising constant. ``scaled`` multiplies W by a number that makes the geometric mean of the
+    variances σ². The model of Riebler et al. (BYM2) is √ρ times a scaled ``ICAR`` plus √(1 − ρ)
     times a ``pm.Normal``.
 
     Parameters
@@ -118,10 +118,11 @@ class ICAR(Continuous):
     W : scipy.sparse array or array_like, shape (n, n) or (E, 2)
         Symmetric, positive weights of neighbours; or pairs of areas, numbered from 0, each once.
     sigma : tensor_like
-        Positive, a number.
+        Scale, a positive number.
     zero_sum_stdev : float
-        Positive.
+        Standard deviation of the mean of the areas, positive.
     scaled : bool
+        Whether to scale W as above.
 
     Raises
     ------

@@ -30,10 +30,10 @@ class MaternField(Continuous):
     .. math:: τ² C (κ² + C^{-1} G)^{ν + 1}, \quad κ = \sqrt{2ν}/\ell, \quad
               τ² = \frac{1}{4π ν σ² κ^{2ν}},
 
-    C the area of each node and G the integrals of products of gradients. As the mesh becomes finer
-    than the lengthscale, and its border farther away, the covariance becomes that of
-    ``sigma**2 * pm.gp.cov.Matern…`` with this ν and lengthscale: variances are too large within a
-    lengthscale of the border, up to four times in a corner.
+    with C the area of each node and G the integrals of products of gradients. For a fine mesh and a
+    distant border the covariance approaches ``sigma**2 * pm.gp.cov.Matern…`` with this ν and
+    lengthscale. Variances are too large within a lengthscale of the border, by up to a factor of
+    four in a corner.
 
     Parameters
     ----------
@@ -43,21 +43,21 @@ class MaternField(Continuous):
         Smoothness.
     grid : tuple of int, optional
         Rows and columns of a lattice with the distance ``spacing``. The first rows · columns
-        values of the variable are those of the lattice, row by row.
+        values of the variable belong to the lattice, row by row.
     mesh : array_like, shape (n, 2), optional
-        Distinct points, which are the nodes of a triangulation together with a lattice of this
-        ``spacing`` where no point is as near as that. The first n values of the variable are those
-        at the points.
+        Distinct points. The nodes of the triangulation are these points, and a lattice with this
+        ``spacing`` where no point is nearer. The first n values of the variable belong to the
+        points.
     spacing : float
-        For a lattice 1 by default; for points the distance that n points of a lattice would have.
+        For a lattice 1 by default; for points the distance of a lattice with n points.
     padding : float
-        Distance from the points, or lattice, to the border of the field; two lengthscales leave
-        little of the border's effect. Zero by default.
+        Distance from the points, or lattice, to the border of the field; with two lengthscales
+        the border has little effect. Zero by default.
 
     Raises
     ------
     DataError
-        If ν is another, or the lattice, points or distances are not as described.
+        If ν, the lattice, points or distances are not as described.
 
     References
     ----------

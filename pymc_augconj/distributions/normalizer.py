@@ -1,4 +1,4 @@
-"""The normaliser of φ, and conditions on φ that are checked where a model is written.
+"""The normaliser of φ, and checks of φ when a user writes a model.
 
 log C = −log ∫ φ(e²) de over the real line, as a differentiable graph of the hyperparameters.
 
@@ -81,7 +81,7 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
 def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
     """Raise NotSuperGaussianError if log φ(0) is not zero or φ not completely monotone.
 
-    The first few distinct values of parameters that are arrays are checked.
+    For array parameters it checks the first few distinct values.
     """
     # Imported here, as other likelihoods need no Numba.
     from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (

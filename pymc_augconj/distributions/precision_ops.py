@@ -1,6 +1,6 @@
 """Operations of graphs on a precision matrix that is given by its entries: log|Q| and Q⁻¹ b.
 
-They are made within the band, where PyTensor's own would take a dense matrix.
+They work within the band; PyTensor's own operations would take a dense matrix.
 """
 
 from __future__ import annotations

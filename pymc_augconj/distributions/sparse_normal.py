@@ -1,7 +1,7 @@
 """A normal vector with a sparse precision matrix, as a PyMC distribution.
 
-The distributions of the package that have one are constructors of its random variable: they give
-the places of Q's entries, and the entries as a graph.
+The distributions with a sparse precision construct this random variable: they give the positions
+of Q's entries, and the entries as a graph.
 """
 
 from __future__ import annotations

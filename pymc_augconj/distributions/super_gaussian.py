@@ -1,4 +1,4 @@
-"""Any super-Gaussian likelihood, given only its log φ, as a PyMC distribution."""
+"""Any super-Gaussian likelihood, stated by its log φ, as a PyMC distribution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Family:
 
     ``coefficients`` are g, alpha, beta and gamma as formulas of y, None for a location family;
     ``log_c`` is None if the normaliser is computed; ``support`` is every value of a discrete y;
-    ``closed_form`` asks recognition for a family with a closed form. ``parameters`` are those of
+    ``closed_form`` requests a family with a closed form. ``parameters`` are the parameters of
     all formulas, each once.
     """
 
@@ -130,9 +130,9 @@ class Family:
         constant = [name for name, formula in self.formulas.items() if name != "log_phi"]
         if self.support is None:
             raise AugmentationError(
-                "SuperGaussian in its general form cannot be drawn from: expected support=, every "
-                "value that y can take, and those of g, alpha, beta, gamma and log_c that depend "
-                "on y as functions of it, found no support; give them, for instance "
+                "SuperGaussian in its general form cannot be simulated: expected support=, every "
+                "value that y can take, and functions of y for g, alpha, beta, gamma and log_c if "
+                "they depend on y, found no support; give them, for instance "
                 "g=lambda y: y / 2, support=(-1, 1)"
             )
         log_mass = []
@@ -186,36 +186,36 @@ class SuperGaussian(Distribution):
     r"""A likelihood stated by its φ: :math:`p(y | f) = C \exp(g f)\, φ(α − β f + γ f^2)`.
 
     With φ alone it is a location family, p(y | f) = C φ((y − f)²). φ must be completely
-    monotone with φ(0) = 1, which is checked; then it is a mixture of Gaussians in f, and
-    :class:`~pymc_augconj.AugmentedGibbs` samples the model without a derivation of the
-    mixture. To every other tool this is a PyMC distribution like any other.
+    monotone with φ(0) = 1; the constructor checks this. The likelihood is then a mixture of
+    Gaussians in f, and :class:`~pymc_augconj.AugmentedGibbs` samples the model without a
+    derivation of the mixture. Every PyMC function takes the distribution.
 
     Parameters
     ----------
     f : tensor_like
         The predictor.
     log_phi : callable
-        Takes r ≥ 0 and returns log φ(r), both PyTensor tensors, elementwise; it may use variables
-        of the model, which are then sampled like any parameter of a likelihood. Write it with
+        Takes r ≥ 0 and returns log φ(r), both PyTensor tensors, elementwise. It may use variables
+        of the model, which the sampler then treats as parameters of a likelihood. Write it with
         operations that also exist for complex numbers: exp, log, log1p, sqrt, cosh, powers.
     g, alpha, beta, gamma : tensor_like or callable, optional
-        The general form; γ > 0. A callable takes y. Where at least one is given, the others
+        The general form; γ > 0. A callable takes y. If at least one is given, the others
         default to 0, 0, 0 and 1.
     log_c : tensor_like or callable, optional
-        log C. Where omitted in a location family it is −log ∫ φ(e²) de, computed to 1e-13 and
+        log C. The default for a location family is −log ∫ φ(e²) de, computed to 1e-13 and
         differentiable; the general form needs it.
     support : sequence of float, optional
-        Every value of a discrete y in the general form; needed for random draws alone.
+        Every value of a discrete y in the general form; needed for random draws only.
     closed_form : bool, default False
         Look for a known family of this φ (Laplace, Student-t, Matérn, logit) when the model is
         recognised, and use its closed-form augmentation. Otherwise ω is drawn by numerical
-        inversion of φ, whatever φ is.
+        inversion of φ.
 
     Raises
     ------
     NotSuperGaussianError
-        φ(0) ≠ 1, φ is not completely monotone, or there is no normaliser, at the initial values
-        of the hyperparameters.
+        If at the initial values of the hyperparameters φ(0) ≠ 1, φ is not completely monotone, or
+        there is no normaliser.
 
     Examples
     --------

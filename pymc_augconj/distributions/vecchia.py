@@ -27,24 +27,24 @@ _JITTER = 1e-6
 
 
 class Vecchia(Continuous):
-    r"""A Gaussian process whose values depend on a few earlier ones that are near.
+    r"""A Gaussian process in which each value depends on a few earlier values nearby.
 
-    With the inputs in max-min order and c(i) the m nearest before i,
+    With the inputs in max-min order and c(i) the m nearest inputs before i,
 
     .. math:: p(f) = \prod_i p(f_i \mid f_{c(i)}),
 
-    each factor that of the process. The precision is sparse; a fit or a sampler is exact under
-    this prior. With m = n − 1 it is the process itself. It has one value for each row of ``X``, and
-    takes time and memory linear in n, but for the factorisation of Q.
+    where each factor is the conditional density of the process. The precision is sparse; a sampler
+    is exact under this prior. With m = n − 1 it is the process itself. It has one value for each
+    row of ``X``, and takes time and memory linear in n, except to factorise Q.
 
     Parameters
     ----------
     X : array_like, shape (n, d)
         Inputs, numbers. Neighbours are by Euclidean distance: divide each column by its scale.
     cov_func : pm.gp.cov.Covariance
-        Any of PyMC's, with hyperparameters of the model.
+        Any covariance function of PyMC, with hyperparameters of the model.
     neighbours : int
-        m.
+        The number m of neighbours.
     mu : tensor_like
         Mean, a number or shape (n,).
     jitter : float
@@ -53,7 +53,7 @@ class Vecchia(Continuous):
     Raises
     ------
     DataError
-        If X is no finite matrix, or ``neighbours`` no positive number.
+        If X is not a finite matrix, or ``neighbours`` is not positive.
 
     References
     ----------
@@ -106,7 +106,7 @@ class Vecchia(Continuous):
     ) -> TensorVariable:
         """Add the values at new inputs to the model, for ``pm.sample_posterior_predictive``.
 
-        Each is given its nearest of ``f``, and independent of other new ones given these.
+        Each depends on its nearest values of ``f``; given ``f`` the new values are independent.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Vecchia(Continuous):
         f : TensorVariable
             The values at ``X``.
         X, cov_func, neighbours, mu, jitter
-            Those of ``f``.
+            The arguments of ``f``.
 
         Returns
         -------

@@ -79,7 +79,7 @@ class Evaluation:
     def residual(self) -> float:
         """Root of the sum of squares of the changes that each site's step alone would make.
 
-        They are those of the mean in standard deviations, and of the variance relatively.
+        Changes of the mean are in standard deviations, changes of the variance relative.
         """
         d_lam = self.target_lam - self.lam
         pull = self.coupling.product(d_lam, self.mean)
@@ -134,8 +134,8 @@ class Climb[E: Evaluation]:
 class FitState:
     """State passed to a callback after every iteration.
 
-    ``count`` is the number of iterations over all θ; ``iteration`` is numbered from the last change
-    of θ; ``mean`` and ``var`` are of the predictors, or of the weights where data are in chunks.
+    ``count`` is the number of iterations over all θ; ``iteration`` counts from the last change of
+    θ; ``mean`` and ``var`` are moments of the predictors, or of the weights for data in chunks.
     """
 
     count: int

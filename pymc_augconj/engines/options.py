@@ -1,4 +1,4 @@
-"""Options of the fitting engines: a class for each engine, whose fields have the values they take.
+"""Options of the fitting engines: a class for each engine, with a field for each option.
 
 A new option is one field. ``pac.fit`` checks options by name before any computation.
 """
@@ -21,13 +21,13 @@ Inducing = int | Array
 
 @dataclass(frozen=True)
 class Values:
-    """Description of the values that an option may take, and the condition on them."""
+    """Description of an option's valid values, and the condition on them."""
 
     expected: str
     accepts: Callable[[object], bool]
 
     def check(self, name: str, value: object) -> None:
-        """Raise AugmentationError if the option ``name`` may not have this value."""
+        """Raise AugmentationError if the value of the option ``name`` is invalid."""
         if not self.accepts(value):
             raise AugmentationError(f"{name}: expected {self.expected}, got {value!r}")
 
@@ -69,7 +69,7 @@ COMMON = {"max_iter": _COUNT, "tol": _POSITIVE}
 
 @dataclass(frozen=True)
 class Options:
-    """Options of an engine that has none of its own, as ``"qp"``."""
+    """Options of an engine without further options, such as ``"qp"``."""
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -92,7 +92,7 @@ class Options:
 
 @dataclass(frozen=True)
 class InducingOptions(Options):
-    """Options of an engine that can go through inducing points, as ``"cavi"``.
+    """Options of an engine that can use inducing points, such as ``"cavi"``.
 
     Attributes
     ----------
@@ -115,12 +115,12 @@ class VGPOptions(InducingOptions):
     inducing
         See :class:`InducingOptions`.
     structure : {"full", "factorised"}, optional
-        For observed variables of several predictors: whether the approximation has the posterior
-        correlations between the predictors of an observation (``"full"``, the default without
-        inducing points), or takes them to be independent (always through inducing points, and for
-        likelihoods of which E log p is known for that case alone). The bound of the latter is
-        lower, and it needs each latent to enter one predictor. Of K classes it takes K sets of M
-        weights in the place of one of KM: with ``inducing=X``, O(K n³).
+        For observed variables of several predictors: ``"full"``, the default without inducing
+        points, has posterior correlations between the predictors of an observation.
+        ``"factorised"`` is mean-field across predictors; it is the only form through inducing
+        points, and for likelihoods whose E log p is known only for independent predictors. Its
+        bound is lower, and each latent must enter one predictor. For K classes it takes K sets of
+        M weights in place of one set of KM: with ``inducing=X``, O(K n³).
     """
 
     structure: Literal["full", "factorised"] | None = field(
@@ -137,10 +137,10 @@ class EPOptions(Options):
     power : float
         The fraction η of power EP, in (0, 1]. Small fractions approach the VGP.
     schedule : {"parallel", "sequential"}
-        Whether all sites are updated at once, or one after the other.
+        Whether to update all sites at once, or one after the other.
     damping : float
-        Largest step of a site towards its new value in one sweep, as a fraction in [0.01, 1]. It
-        is decreased automatically if needed.
+        Largest step of a site towards its new value in one sweep, as a fraction in [0.01, 1]. The
+        engine decreases it if necessary.
     """
 
     power: float = field(default=1.0, metadata={"values": _FRACTION})
@@ -158,8 +158,8 @@ class NestedOptions(Options):
     ----------
     sites : {"ep", "vgp"}, optional
         The Gaussian approximation of the latents at each value of the hyperparameters; by default
-        that of ``"ep"``, and that of ``"vgp"`` for several predictors of an observation or where
-        expectation propagation fails at the start.
+        ``"ep"``, but ``"vgp"`` for several predictors of an observation, or if expectation
+        propagation fails at the start.
     """
 
     sites: Literal["ep", "vgp"] | None = field(default=None, metadata=_one_of("ep", "vgp"))
@@ -174,19 +174,19 @@ class SVIOptions(InducingOptions):
     inducing
         See :class:`InducingOptions`.
     batch_size : int, optional
-        Number of observations per iteration, 256 by default, or that of the model's
+        Number of observations per iteration, 256 by default, or the size of the model's
         ``pm.Minibatch``.
     rate : float or (float, float), optional
         Step size of the natural-gradient steps, a constant in (0, 1] or the pair (delay,
         forgetting) of Robbins and Monro's ρ_t = (1 + t/delay)^(−forgetting). By default (10, 0.75)
-        if hyperparameters or inducing inputs are optimised and the minibatches go through the data
-        five times or more, so that steps at earlier hyperparameters are forgotten sooner; (1, 0.9)
+        if the fit optimises hyperparameters or inducing inputs and the minibatches cover the data
+        five times or more, so that it forgets steps at earlier hyperparameters sooner; (1, 0.9)
         otherwise.
     hyper_rate : float
         Step size of Adam on the hyperparameters' unconstrained scale; it decreases to a tenth over
         ``max_iter``. Hyperparameters are updated at every fourth iteration.
     optimize_inducing : bool
-        Whether inducing inputs are optimised with the hyperparameters.
+        Whether to optimise inducing inputs with the hyperparameters.
     """
 
     batch_size: int | None = field(default=None, metadata={"values": _COUNT})

@@ -1,13 +1,13 @@
-"""Likelihoods: formulas, and how they are spelled in PyMC.
+"""Likelihoods: formulas, and their spellings in PyMC.
 
 To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 
 =======================  =========================================================================
-``base``                 likelihoods of one predictor, as they are written
+``base``                 likelihoods of one predictor
 ``bernoulli_logit``      Bernoulli with a logit link, by Pólya–Gamma
 ``bernoulli_probit``     Bernoulli with a probit link, by a truncated normal
 ``bounded``              the prior of a latent between bounds
-``contract``             the contract with P predictors, to which formulas of one are lifted
+``contract``             the contract with P predictors; formulas of one are lifted to it
 ``density``              a likelihood with its observations, for integration over one predictor
 ``generic``              any likelihood known by its log density, censored or not; potentials
 ``heteroscedastic``      normal with a predictor of the precision: bounded, or log-linear
@@ -19,7 +19,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``mixture``              mixtures of others, by allocations
 ``multivariate_normal``  vectors of normal and of Student-t observations
 ``normal``               normal and log-normal, which need no auxiliary variable
-``pattern``              how a likelihood looks in a PyMC model
+``pattern``              spellings of a likelihood in a PyMC model
 ``poisson_log``          Poisson with a log link, by its density
 ``poisson_sigmoid``      Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``       Poisson with a square link, by its density
@@ -29,6 +29,6 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``softmax``              categorical and multinomial, class by class by Pólya–Gamma
 ``student_t``            Student-t and Cauchy, as normal of random precision
 ``super_gaussian``       any super-Gaussian, known by log φ
-``symmetric_noise``      shared by the likelihoods of y = η + e that depend on |e|
+``symmetric_noise``      common part of likelihoods of y = η + e that depend on |e|
 =======================  =========================================================================
 """

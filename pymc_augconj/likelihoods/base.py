@@ -1,7 +1,7 @@
-"""Likelihoods of one predictor, as they are written.
+"""Likelihoods of one predictor.
 
-A likelihood is one observed variable's density log p(y | η), all that an engine needs that
-integrates over one site at a time: a :class:`DensityLikelihood`. A :class:`Likelihood` also has an
+A :class:`DensityLikelihood` is one observed variable's density log p(y | η), which is enough for
+engines that integrate over one site at a time. A :class:`Likelihood` also has an
 auxiliary variable ω, given which every observation becomes a Gaussian *site*
 
     log p(y, ω | η) = h(ω) η − ½ λ(ω) η² + log_base(y, ω),        ω | y, η  drawn exactly.
@@ -44,7 +44,7 @@ _LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
 def refusal(y: Array, good: Mask, expected: str) -> str | None:
     """Return "expected …, found … at position …" for the first y not ``good``, or None.
 
-    Comparisons with NaN are false, so that a mask of what is good refuses NaN as well.
+    Comparisons with NaN are false, so that ``good`` also excludes NaN.
     """
     bad = np.flatnonzero(~good)
     if bad.size == 0:
@@ -58,7 +58,7 @@ def is_count(y: Array) -> Mask:
 
 
 def refuse_classes(y: Array, n_classes: int) -> str | None:
-    """Return what is wrong with y as classes 0, …, n_classes − 1, or None."""
+    """Return the fault of y as classes 0, …, n_classes − 1, or None."""
     top = n_classes - 1
     return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
 
@@ -79,7 +79,7 @@ class Density(ABC):
     augmentation: str = "none"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: bool = False
-    #: The spellings under which it is found in a model.
+    #: Its spellings in a model.
     patterns: tuple[Pattern, ...]
     #: P, the number of predictors that one observation depends on.
     n_predictors: int = 1
@@ -89,34 +89,34 @@ class Density(ABC):
     is_normalized: bool = True
     #: Whether y takes integer values only.
     discrete: bool = False
-    #: Positive parameters whose logarithm moves against the level of a predictor, with its number:
-    #: the data determine their product better than either.
+    #: Positive parameters whose logarithm moves against the location of a predictor, with its
+    #: number: the data determine their product better than either.
     levels: Mapping[str, int] = MappingProxyType({})
-    #: Parameters that move with the level of the predictor and do not change the density then.
+    #: Parameters that move with the location of the predictor without changing the density.
     cutpoints: tuple[str, ...] = ()
     #: False for a prior between bounds, whose density is zero outside.
     is_positive: bool = True
-    #: False for a potential, of which y says no more than which term an entry belongs to.
+    #: False for a potential, whose y is only the number of an entry's term.
     has_observations: bool = True
-    #: Why coordinate ascent has no bound, with what to do instead; None where it has one.
+    #: Reason why coordinate ascent has no bound, with an alternative; None if it has one.
     why_no_bound: str | None = None
-    #: Why y cannot be predicted, with what to do instead; None where it can.
+    #: Reason why y cannot be predicted, with an alternative; None if it can.
     unpredictable: str | None = None
 
     def label(self, name: str) -> str:
-        """Return what messages call the variable ``name`` of this density."""
+        """Return the description of variable ``name`` for messages."""
         return f"{'observed variable' if self.has_observations else 'potential'} {name!r}"
 
     def check(self, y: Array, params: Params) -> str | None:
         """Return a message about the first value out of range, or None if all are valid.
 
-        It checks ``y``, and requirements of the augmentation on the parameters: PyMC checks the
-        rest. The default accepts every finite y.
+        It checks ``y``, and the augmentation's requirements on the parameters; PyMC checks all
+        other parameters. The default accepts every finite y.
         """
         return refusal(y, np.isfinite(y), "a finite number")
 
     def check_augmentation(self, params: Params) -> str | None:
-        """Return why these parameters have no auxiliary variable; None, the default, if they do."""
+        """Return the reason why these parameters have no ω; None, the default, if they have one."""
         return None
 
     @abstractmethod
@@ -128,21 +128,21 @@ class Density(ABC):
     ) -> Expected | None:
         """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
-        Of several predictors ``var`` is their covariance, (P, P, N), and so is the derivative by
-        it, symmetric: d E = Σ_pq D_pq dV_pq. None, the default, if there is no closed form: engines
+        For several predictors ``var`` is their covariance, (P, P, N); the derivative D by it is
+        symmetric, d E = Σ_pq D_pq dV_pq. None, the default, if there is no closed form: engines
         then integrate :meth:`log_density` numerically, which converges slowly if log p has a kink.
         """
         return None
 
     @property
     def has_moments(self) -> bool:
-        """Whether there are formulas for :meth:`moments`."""
+        """Whether :meth:`moments` has formulas."""
         return type(self).moments is not Density.moments
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return E[y | η] and Var[y | η]; NaN or infinite where there is none.
+        """Return E[y | η] and Var[y | η]; NaN or infinite if they do not exist.
 
-        None, the default, if there is no formula: they are then integrals over y.
+        None, the default, if there is no formula: the moments are then integrals over y.
         """
         return None
 
@@ -155,10 +155,10 @@ class Density(ABC):
         )
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return a warning about what a Gaussian approximation misses, or None.
+        """Return a warning about the error of a Gaussian approximation, or None.
 
         The default detects a posterior that is symmetric in one predictor because both the density
-        and the prior are; ``prior_mean`` is that of the predictors, of η's shape.
+        and the prior are; ``prior_mean`` is the predictors' prior mean, of η's shape.
         """
         if self.n_predictors > 1 or np.any(prior_mean):
             return None
@@ -171,21 +171,21 @@ class Density(ABC):
                 return None
         return (
             "the prior mean of its predictor is zero and its density is the same for η and −η, so "
-            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
-            "one mode; give the process a non-zero mean_func, or add a constant"
+            "that the posterior may be bimodal (±η), while a Gaussian approximation captures one "
+            "mode; give the process a non-zero mean_func, or add a constant"
         )
 
     # -- one predictor: all arrays are of shape (N,) ------------------------------------------
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:
-        """Return the bounds of a censored y, each with a probability, with a density between them.
+        """Return the bounds of a censored y: a probability at each, a density between them.
 
-        A bound is infinite if there is none on its side. None, the default, if y is not censored.
+        An infinite bound means no censoring on its side. None, the default, if y is not censored.
         """
         return None
 
     def landmarks(self, y: Array, params: Params) -> Array:
-        """Return values of η to integrate around: where p(y | η) may be narrow, kinked or singular.
+        """Return values of η to integrate around, at which p(y | η) may be narrow or not smooth.
 
         Of shape (L, N). The default is y for the identity link, and none for other links.
         """
@@ -196,30 +196,30 @@ class Density(ABC):
     ) -> Tilted | None:
         """Return the moments of p(y | η)^power N(η | mean, var), or None without a closed form.
 
-        ``delta`` asks for δ of quantile propagation too. None, the default, takes a quadrature.
+        ``delta`` requests δ of quantile propagation too. None, the default, means quadrature.
         """
         return None
 
     def predictive_moments(
         self, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array] | None:
-        """Return E[y] and Var[y] for η ~ N(mean, var), or None where there is no closed form."""
+        """Return E[y] and Var[y] for η ~ N(mean, var), or None without a closed form."""
         return None
 
     def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
-        """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
+        """Return log E[p(y | η)] for η ~ N(mean, var), or None without a closed form."""
         return None
 
     def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
+        """Return (z, c) if p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
 
-        Then sites are exactly (c z, c), and a noise level that is learned costs no pass over the
+        Then sites are exactly (c z, c), and learning the noise level takes no pass over the
         observations. None for every other likelihood.
         """
         return None
 
     def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (a, b) where p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
+        """Return (a, b) if p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
 
         Then ω ~ PG(b, η), sites are (a − ½ b, ω), and observations of one predictor can be summed.
         None for every other likelihood.
@@ -227,14 +227,14 @@ class Density(ABC):
         return None
 
     def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (a, r) where y ~ N(η, 1/ω) with ω ~ Gamma(a, r).
+        """Return (a, r) if y ~ N(η, 1/ω) with ω ~ Gamma(a, r).
 
         Then ω ~ Gamma(a + ½, r + ½ (y − η)²), and sites are (ω y, ω). None for other likelihoods.
         """
         return None
 
     def as_tilted_laplace(self, y: Array, params: Params) -> tuple[Any, Any, Any] | None:
-        """Return (a, d, c) where log p(y | η) = c − a |y − η| − d (y − η).
+        """Return (a, d, c) if log p(y | η) = c − a |y − η| − d (y − η).
 
         Then ω ~ InverseGaussian(a / |y − η|, a²), and sites are (ω y + d, ω). None for others.
         """
@@ -243,8 +243,8 @@ class Density(ABC):
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
         """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
 
-        ``write`` makes variables of a model, as the other arguments are. The densities of the two
-        add up to log p(y, ω | η).
+        ``write`` makes variables of a model; the other arguments are such variables. The log
+        densities of ω and of y given ω add up to log p(y, ω | η).
         """
         raise NotImplementedError(f"{self.name} has no auxiliary variable to be written")
 

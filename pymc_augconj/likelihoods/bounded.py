@@ -15,7 +15,7 @@ from pymc_augconj.typing import Array
 
 from .base import DensityLikelihood, Params
 
-# Where a normal density is e⁻⁴⁰ of its maximum between the bounds it is left out of integrals.
+# Integrals stop where a normal density is e⁻⁴⁰ of its maximum between the bounds.
 _DEPTH = 80.0
 _NODES, _WEIGHTS = leggauss(80)
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)

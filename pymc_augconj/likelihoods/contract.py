@@ -1,17 +1,17 @@
 """The contract between a likelihood and the rest of the package: arrays of P predictors, (P, N).
 
-One of several predictors is written as a :class:`MultiLikelihood`, or without an augmentation as a
-:class:`MultiDensity`; the formulas of one predictor, see :mod:`.base`, are lifted by :func:`lift`.
+A likelihood of several predictors is a :class:`MultiLikelihood`, or without an augmentation a
+:class:`MultiDensity`. :func:`lift` lifts the formulas of one predictor, see :mod:`.base`.
 
-**Groups.** The Gibbs sampler draws the predictors of one *group* together, given the others'. With
-η_g those of group g, ω_g is an auxiliary variable for which
+**Groups.** The Gibbs sampler draws the predictors of one *group* together, given the other groups.
+With η_g the predictors of group g, ω_g is an auxiliary variable for which
 
     log p(y, ω_g | η) = h_gᵀ η_g − ½ η_gᵀ Λ_g η_g + log_base,
 
-h_g, Λ_g and log_base being free of η_g, but not of the other predictors. A step goes through the
-groups in their order, and draws ω_g immediately before η_g, given all predictors as they are then;
-ω of other groups is integrated out, so that an ω_g may not be used again once another group has
-moved. Coordinate ascent goes through the groups likewise.
+where h_g, Λ_g and log_base may depend on the other predictors, but not on η_g. A step goes through
+the groups in order, and draws ω_g immediately before η_g, given the current predictors. The ω of
+other groups are integrated out, so that ω_g is invalid once another group has moved. Coordinate
+ascent goes through the groups in the same way.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ from .base import Density, DensityLikelihood, Expected, Likelihood, Params, Site
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts about the formulas of a likelihood that engines ask for.
+    """Facts about the formulas of a likelihood, for the engines.
 
     Attributes
     ----------
     coupled : bool
-        Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
-        (P, N).
+        Whether sites have Λ as blocks, (P, P, N), instead of its diagonal, (P, N).
     factorises : bool
         Whether ``expected_log_density`` is for independent predictors: it ignores covariances, and
-        the variational Gaussian is one in which predictors are independent.
+        the variational Gaussian is mean-field across predictors.
     expected_by_rule : bool
         Whether ``expected_log_density`` is a quadrature, not a closed form.
     propagates : bool
-        Whether held sites are those of ``propagated_sites``: where the density is a step, which
-        the variational ones resemble badly.
+        Whether ``propagated_sites`` gives the held sites: for a density with a step, which
+        variational sites approximate badly.
     is_bounded : bool
-        Whether log p is bounded below: an observation that a fit has far on the wrong side pulls no
-        more, so that fits give the observations their weight little by little.
+        Whether log p is bounded below: an observation far on the wrong side then has no gradient,
+        so that fits increase the weight of the observations gradually.
     has_gradient : bool
-        Whether there is a ``log_density_and_gradient``; need not be stated.
+        Whether there is a ``log_density_and_gradient``; set automatically.
     """
 
     coupled: bool = False
@@ -97,7 +96,7 @@ class MultiDensity(Density):
     ) -> Expected | None:
         """Return :meth:`expected_log_density` of independent predictors, by their variances.
 
-        All are of shape (P, N) but the value. None where there is no closed form.
+        All arrays but the value have shape (P, N). None without a closed form.
         """
         cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
         found = self.expected_log_density(y, mean, cov, params)
@@ -108,8 +107,8 @@ class MultiDensity(Density):
     ) -> tuple[Array, Array] | None:
         """Return the expectation for independent predictors and its derivative by their means.
 
-        A sampler asks for it at every evaluation: by a rule it may be by one that is
-        cheaper than that of fits. None where there is neither that nor a closed form.
+        A sampler calls it at every evaluation, so that its quadrature rule may be cheaper
+        than the rule of fits. None if there is neither a rule nor a closed form.
         """
         if self.traits.expected_by_rule:
             return None
@@ -119,9 +118,9 @@ class MultiDensity(Density):
     def expected_roughly(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> Expected | None:
-        """Return what :meth:`expected_log_density` does with the few digits that held sites need.
+        """Return :meth:`expected_log_density` with few digits, which suffice for held sites.
 
-        None where that is cheap enough.
+        None if that method is cheap enough.
         """
         return None
 
@@ -134,25 +133,25 @@ class MultiDensity(Density):
         sites: tuple[Array, Array],
         params: Params,
     ) -> tuple[Array, Array]:
-        """Return the sites that expectation propagation replaces ``sites`` by.
+        """Return the sites by which expectation propagation replaces ``sites``.
 
-        ``mean`` (P, N) and ``cov`` (P, P, N) are of the predictors under the approximation of which
-        ``sites``, (P, N) and (P, P, N), are a part. The density is E log p(y | η + e) with e ~ N(0,
-        ``residual_var``), (P, N). The new Λ has no negative eigenvalues.
+        ``mean`` (P, N) and ``cov`` (P, P, N) are moments of the predictors under the approximation
+        that contains ``sites``, (P, N) and (P, P, N). The log density is E log p(y | η + e) with
+        e ~ N(0, ``residual_var``), (P, N). The new Λ has no negative eigenvalues.
         """
         raise NotImplementedError(f"{self.name} has no sites by expectation propagation")
 
     def class_probabilities(self, eta: Array, params: Params) -> Array | None:
-        """Return the probability of each class, shape (K, …), or None where y is no class."""
+        """Return the probability of each class, shape (K, …), or None if y is not a class."""
         if self.n_classes is None:
             return None
         classes = [np.float64(k) for k in range(self.n_classes)]
         return np.exp([self.log_density(np.array(k), eta, params) for k in classes])
 
     def class_probabilities_apart(self, mean: Array, var: Array, params: Params) -> Array:
-        """Return the probabilities' expectations over independent normal predictors, (P, N).
+        """Return the expected probabilities, (K, N), under independent normal predictors, (P, N).
 
-        Of shape (K, N). Likelihoods of classes that factorise have them.
+        Likelihoods of classes with ``factorises`` have them.
         """
         raise NotImplementedError(f"{self.name} has no class probabilities of normal predictors")
 
@@ -208,10 +207,10 @@ _WITHOUT_AXIS = (
 
 
 class Lifted(MultiLikelihood):
-    """A likelihood that is written for one predictor, with an axis of predictors of length one."""
+    """A likelihood of one predictor, with an axis of predictors of length one."""
 
     def __init__(self, formulas: DensityLikelihood) -> None:
-        # Cast, because engines call what belongs to an augmentation only where there is one.
+        # Cast, because engines call methods of an augmentation only if there is one.
         self.formulas = cast(Likelihood, formulas)
         for name in _WITHOUT_AXIS:
             setattr(self, name, getattr(formulas, name))
@@ -267,5 +266,5 @@ def lift(likelihood: Density) -> MultiLikelihood:
     """Return a likelihood with arrays of shape (P, N)."""
     if isinstance(likelihood, DensityLikelihood):
         return Lifted(likelihood)
-    # Cast as above: of one without an augmentation, none is asked for.
+    # Cast as above.
     return cast(MultiLikelihood, likelihood)

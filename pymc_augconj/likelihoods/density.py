@@ -1,4 +1,4 @@
-"""A likelihood with its observations, as engines that integrate over one observation see it."""
+"""A likelihood with its observations, for engines that integrate over one observation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def site_moments(
     higher: bool = False,
     delta: bool = False,
 ) -> Tilted:
-    """Return the tilted moments by the likelihood's closed form, if it has one, or by quadrature.
+    """Return the tilted moments by the likelihood's closed form, if it exists, or by quadrature.
 
     Arguments and errors are those of :func:`~pymc_augconj.quadrature.tilted.tilted_moments`. Equal
     observations with equal cavities are integrated once.

@@ -1,10 +1,10 @@
-"""Densities that are known by a function of NumPy arrays: any likelihood of PyMC's, and potentials.
+"""Densities that are functions of NumPy arrays: any likelihood of PyMC's, and potentials.
 
-What reads the model (``recognize``) rebuilds PyMC's own density of an observed variable as a plain
-function of y, η and the hyperparameters it contains, and hands it over here. If it is censored, an
-observation at ``params["lower"]`` means y ≤ lower, one at ``params["upper"]`` y ≥ upper. A
-potential is a sum of terms of which every entry is a function of one predictor; it has no
-observations, and y is the number of the term that an entry belongs to.
+Recognition rebuilds PyMC's density of an observed variable as a plain function of y, η and its
+hyperparameters; the classes here hold that function. If y is censored, an observation at
+``params["lower"]`` means y ≤ lower, an observation at ``params["upper"]`` means y ≥ upper. A
+potential is a sum of terms whose entries are functions of one predictor each; it has no
+observations, and y is the number of an entry's term.
 
 References
 ----------
@@ -24,7 +24,7 @@ from pymc_augconj.typing import Array, Mask
 from .base import Density, Params, refusal
 from .contract import MultiDensity
 
-# Predictors at one of which an observation that is possible at all has a density.
+# Predictors, at one of which every possible observation has a density.
 _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 
 LogDensity = Callable[[Array, Array, Params], Array]
@@ -39,17 +39,17 @@ def _possible(density: Density, y: Array, params: Params, signs: Iterable[float]
         at = first * np.where(odd, sign, 1.0)
         eta = np.broadcast_to(at[:, None], (at.size, y.size))
         possible |= density.log_density(y, eta, params) > -np.inf
-    # Parameters out of range leave nothing possible at all, and are PyMC's to refuse.
+    # Parameters out of range make all y impossible; PyMC refuses them.
     return possible if possible.any() else ~possible
 
 
 class GenericLikelihood(MultiDensity):
     """One likelihood of PyMC's.
 
-    The link "identity" means that η is a parameter of the distribution itself. ``log_density`` is
-    ``(y, eta, params)``, for ``eta`` of shape (P, …), and so is ``log_cdf``; arguments broadcast.
-    ``n_classes`` is their number, if y is one. A parameter of a censored y that is not there is an
-    infinite bound.
+    The link "identity" means that η is a parameter of the distribution itself. ``log_density`` and
+    ``log_cdf`` are functions of ``(y, eta, params)``, for ``eta`` of shape (P, …); arguments
+    broadcast. ``n_classes`` is the number of classes, if y is a class. A missing bound of a
+    censored y is infinite.
     """
 
     patterns = ()

@@ -4,15 +4,15 @@
 
     p(y | f, g) = N(y | f, 1/(r σ(g))),        e = y − f.
 
-The group (f,) needs no auxiliary variable: λ = r σ(g), h = λ y. For the group (g,), f being held,
+The group (f,) needs no auxiliary variable: λ = r σ(g), h = λ y. For the group (g,), given f,
 
     n ~ Poisson(r σ(−g) e²/2),  then ω ~ PG(½ + n, g),        λ = ω,  h = (½ − n)/2.
 
-(n, ω) is integrated out while f moves, so that it has to be drawn anew before g does: f and g drawn
-at once given one (n, ω) would have another distribution than the posterior.
+(n, ω) is integrated out while f moves, so that g needs a new draw of it: f and g drawn together
+given one (n, ω) would not have the posterior distribution.
 
 The bound is for independent f and g. Averaged over q(f), log p(y | η) depends on f through
-ψ = E[e²]/2 alone, and with ψ in the place of e²/2 the augmentation is the one above. With c and σ̃
+ψ = E[e²]/2 alone, and with ψ in place of e²/2 the augmentation is the one above. With c and σ̃
 of g, see :mod:`.powers_of_sigmoid`, the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
 
     bound = ½ log(r/2π) − ½ log 2 + m/4 − ½ log cosh(c/2) − r ψ (1 − σ̃).

@@ -57,7 +57,7 @@ class JointWriter(Protocol):
         *,
         positive: bool,
     ) -> Any:
-        """Write a variable with a density that NumPy computes, without derivatives.
+        """Write a variable whose density NumPy computes, without derivatives.
 
         ``logpdf`` is ``(value, *parameters)``, which broadcast, ``random`` is ``(rng, shape,
         *parameters)``; a graph of the model shows ``distribution``. With ``positive`` the support

@@ -129,7 +129,7 @@ class Laplace(TiltedLaplace):
 
 @register
 class AsymmetricLaplace(TiltedLaplace):
-    """Real y of which η is the quantile at level κ²/(1 + κ²)."""
+    """Real y whose quantile at level κ²/(1 + κ²) is η."""
 
     name = "Asymmetric Laplace"
     augmentation = "inverse Gaussian precision"

@@ -9,7 +9,7 @@ With 1/Σ_j σ(η_j) = ∫ exp(−a Σ_j σ(η_j)) da, and exp(−a σ(η)) = ex
 
 (a, n, ω) is drawn from its joint distribution given η, so that no draw depends on the last one.
 
-Averaged over q(η), of which the means and variances of each predictor alone matter, the optimal
+Averaged over q(η), through the means and variances of each predictor only, the optimal
 q(a, n, ω) is of that form with σ̃_j of :mod:`.powers_of_sigmoid` for σ(−η_j), and
 
     bound = m_y/2 − log(2 cosh(c_y/2)) − log Σ_j (1 − σ̃_j),    E a = 1/Σ_j (1 − σ̃_j).

@@ -1,12 +1,12 @@
-"""Mixtures of augmented likelihoods, by the component that each observation is allocated to.
+"""Mixtures of augmented likelihoods, with an allocation of each observation to a component.
 
     p(y | η) = Σ_k w_k p_k(y | η_k),
     z | y, η  with  P(z = k) ∝ w_k p_k(y | η_k),    ω | z, y, η ~ p_z(ω | y, η_z),
-    λ and h of predictor η_z are those of component z given ω; of the other predictors zero.
+    λ and h of predictor η_z come from component z given ω; for the other predictors they are zero.
 
-The variable is the pair of z and ω. Components may share a predictor, or have none: then η_k is a
-parameter. With b_k(m, v) the bound of component k, that of the mixture is log Σ w_k exp(b_k), and
-its sites are those of the components times responsibilities r_k ∝ w_k exp(b_k).
+The auxiliary variable is the pair (z, ω). Components may share a predictor, or have none: then η_k
+is a parameter. With b_k(m, v) the bound of component k, the bound of the mixture is
+log Σ w_k exp(b_k); its sites are the components' sites times responsibilities r_k ∝ w_k exp(b_k).
 
 References
 ----------
@@ -36,9 +36,9 @@ from .joint import Joint, JointWriter
 class MixtureComponent:
     """One component, of one predictor or none.
 
-    Its weight is ``params["log_weight_k"]``, k its ``number``; its η is that of the mixture's
-    predictor number ``predictor``, or ``params["eta_k"]``. ``names`` are from its own names of
-    parameters to those in ``params``.
+    Its weight is ``params["log_weight_k"]``, k its ``number``; its η is the mixture's predictor
+    number ``predictor``, or ``params["eta_k"]``. ``names`` maps its own names of parameters to
+    names in ``params``.
     """
 
     likelihood: Likelihood

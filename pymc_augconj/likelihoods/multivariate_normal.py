@@ -59,7 +59,7 @@ class MultivariateNormal(MultiLikelihood):
         return np.stack(np.broadcast_arrays(*entries))
 
     def whitener(self, params: Params) -> Array:
-        """Return L⁻¹ with Σ = L Lᵀ, (P, P, N), or (P, P) where Σ is that of all observations."""
+        """Return L⁻¹ with Σ = L Lᵀ, (P, P, N), or (P, P) if all observations share Σ."""
         P = self.n_predictors
         pairs = [(i, j) for i in range(P) for j in range(i + 1)]
         lower = np.broadcast_arrays(*(params[f"cov_{i}_{j}"] for i, j in pairs))

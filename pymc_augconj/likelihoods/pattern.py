@@ -1,4 +1,4 @@
-"""Spellings of likelihoods in PyMC models: declarative, so that no PyMC is imported here."""
+"""Spellings of likelihoods in PyMC models: declarative, without an import of PyMC."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class PredictorInput:
     name : str
         The entry of ``inputs``.
     link : str
-        How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
+        Dependence of that entry on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
         ``"probit"`` (Φ(η)), ``"log"`` (exp(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"``
-        (r·η²) or ``"scaled_log"`` (r·exp(η)); or ``"softmax"``, over the axis of classes, which
-        comes last.
+        (r·η²) or ``"scaled_log"`` (r·exp(η)); or ``"softmax"``, over the last axis, the axis of
+        classes.
     power : float
-        The entry is this power of what the link says: PyMC's σ of a normal distribution with the
-        precision r·σ(η) is that to the power −½.
+        The entry is this power of the link's value: PyMC's σ of a normal distribution with
+        precision r·σ(η) has the power −½.
     scale : str, optional
-        For the scaled links: the name under which r is handed to the likelihood.
+        For the scaled links: the name of r among the parameters of the likelihood.
     classes : bool
         Whether the entry has an axis of classes, the last one, with one predictor for each class.
     negate : bool
@@ -65,17 +65,17 @@ class Pattern:
 
     With ``predictors`` in place of ``predictor`` there are as many predictors as entries, in that
     order: the rows of η. Or there is one entry, with an axis of K classes, and as many predictors
-    as classes. K is known from the model only, so that such a likelihood is constructed as
-    ``likelihood(n_predictors=K)``; and with the link ``"softmax"``, where the logit of one class
-    does not depend on the latents, as ``likelihood(n_predictors=K - 1, reference=k)``: class k has
-    the logit zero and no predictor, the others follow in order (their predictors are differences
-    from that logit).
+    as classes. Only the model has K, so that recognition constructs such a likelihood as
+    ``likelihood(n_predictors=K)``. With the link ``"softmax"``, if the logit of one class does not
+    depend on the latents, it constructs ``likelihood(n_predictors=K - 1, reference=k)``: class k
+    has the logit zero and no predictor, the others follow in order (their predictors are
+    differences from that logit).
 
-    Where an observation is itself a vector, as the counts of a multinomial distribution, its
-    entries are handed to the likelihood as ``params["entry_0"]``, ``params["entry_1"]`` and so on,
-    each of shape (N,), and ``y`` is their sum. A parameter that is a symmetric matrix, as ``cov``
-    of a multivariate normal distribution, is handed over by its lower triangle,
-    ``params["cov_0_0"]``, ``params["cov_1_0"]``, ``params["cov_1_1"]`` and so on.
+    If an observation is a vector, such as the counts of a multinomial distribution, the likelihood
+    gets its entries as ``params["entry_0"]``, ``params["entry_1"]`` and so on, each of shape (N,),
+    and ``y`` is their sum. It gets a symmetric matrix, such as ``cov`` of a multivariate normal
+    distribution, by its lower triangle, ``params["cov_0_0"]``, ``params["cov_1_0"]``,
+    ``params["cov_1_1"]`` and so on.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ class Pattern:
     inputs : tuple of str
         Names for the op's distribution parameters, in PyMC's order.
     predictor, link, negate, scale
-        The entry of ``inputs`` through which the latents act, as for :class:`PredictorInput`.
+        The entry of ``inputs`` that depends on the latents, as for :class:`PredictorInput`.
     rename : mapping, optional
-        From a name in ``inputs`` to the name the likelihood uses in ``params``.
+        From a name in ``inputs`` to the likelihood's name in ``params``.
     predictors : tuple of PredictorInput
-        The entries of ``inputs`` through which the latents act, where there are several.
+        The entries of ``inputs`` that depend on the latents, if there are several.
     """
 
     rv: str
@@ -123,7 +123,7 @@ class Pattern:
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the entries of ``params``, in the order of ``inputs``.
 
-        Those of ``entry_…`` are not among them.
+        The entries ``entry_…`` are omitted.
         """
         renamed = dict(self.rename)
         moving = {predictor.name for predictor in self.predictors}
@@ -143,8 +143,8 @@ class MultiPattern(Pattern):
         rename: tuple[tuple[str, str], ...] = (),
     ) -> None:
         warnings.warn(
-            "MultiPattern: use Pattern(rv, inputs, predictors=…) instead, of which it is another "
-            "name that will be removed",
+            "MultiPattern: use Pattern(rv, inputs, predictors=…) instead; the name MultiPattern "
+            "will be removed",
             FutureWarning,
             stacklevel=2,
         )

@@ -40,7 +40,7 @@ class PoissonLog(DensityLikelihood):
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         c = params["exposure"]
-        # Far from the data e^η overflows, and the density is nothing.
+        # Far from the data e^η overflows, and the density is zero.
         with np.errstate(over="ignore"):
             return y * eta - c * np.exp(eta) + _log_constant(y, c)
 

@@ -9,8 +9,8 @@ c(y) = Γ(y + α)/(Γ(α) y!) (negative binomial). The mean of the last is μ = 
 the mean has η = log μ − log α, one in PyMC's success probability p has p = σ(−η), and both reach
 NegBinomialRV as (α, σ(−η)). Where b is zero there is nothing to learn from the site, and ω = 0.
 
-In likelihoods that are augmented by thinning, σ(η) = 1 − σ(−η), the number of thinned points has
-under q(η) = N(m, v) a Poisson distribution of a mean in proportion to
+In augmentations by thinning, σ(η) = 1 − σ(−η), the number of thinned points has, under
+q(η) = N(m, v), a Poisson distribution whose mean is proportional to
 
     σ̃ = exp(−m/2) / (2 cosh(c/2)),        c² = m² + v,
 
@@ -46,7 +46,7 @@ _LOG_2 = np.log(2.0)
 
 
 class PowersOfSigmoid(Likelihood):
-    """Counts y of successes; a subclass says how many trials there are."""
+    """Counts y of successes; a subclass defines the number of trials."""
 
     link = "logit"
     discrete = True

@@ -16,18 +16,18 @@ _REGISTRY: dict[str, type[Density]] = {}
 def register[Class: type[Density]](cls: Class) -> Class:
     """Register a likelihood, so that it is recognised in PyMC models; a class decorator.
 
-    From then on every model with an observed variable that matches one of the class's
-    ``patterns`` is read with it: a subclass of :class:`Likelihood` is sampled by Gibbs steps and
-    fitted by every engine, one of :class:`DensityLikelihood` by those that need a density alone;
-    likewise one of several predictors, that is a subclass of :class:`MultiLikelihood` or
-    :class:`MultiDensity`. Recognition compares ``log_density`` with
-    PyMC's log density of the variable.
+    Recognition then uses the class for every observed variable that matches one of its
+    ``patterns``. A subclass of :class:`Likelihood` (for several predictors
+    :class:`MultiLikelihood`) works with auxiliary variables and with every engine; a subclass of
+    :class:`DensityLikelihood` (:class:`MultiDensity`) works with held sites and with the engines
+    that need only a density. Recognition compares ``log_density`` with PyMC's log density of the
+    variable.
 
     Parameters
     ----------
     cls : type
-        A subclass of one of these that is built without arguments; with the number of predictors
-        where that is known from the model only, see :class:`Pattern`.
+        Its constructor takes no arguments, or the number of predictors if only the model has it,
+        see :class:`Pattern`.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def register[Class: type[Density]](cls: Class) -> Class:
     Raises
     ------
     TypeError
-        If ``cls`` is no such subclass, or lacks a method or attribute of the contract.
+        If ``cls`` is not such a subclass, or lacks a method or attribute of the contract.
     ValueError
         If another class has the same name and link, or one of the patterns.
 
@@ -97,7 +97,7 @@ def register[Class: type[Density]](cls: Class) -> Class:
 
 
 def unregister(cls: type[Density]) -> None:
-    """Undo :func:`register`; approximations and steps that were made before keep working.
+    """Undo :func:`register`; earlier approximations and steps keep working.
 
     Parameters
     ----------

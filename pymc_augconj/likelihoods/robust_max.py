@@ -13,13 +13,13 @@ m_j and q_j the same integral without class j, under N(m_y − d s_y²/t, s_y² 
 
     ∂q/∂m_j = −N(d; 0, t) q_j,      ∂q/∂s_j² = ½ ∂²q/∂m_j²  (Price).
 
-Held sites are to resemble the posterior of predictors that are *not* independent: a common shift of
-all changes no density. Since 1 − q ≤ Σ_{j≠y} P(η_j > η_y), log p is taken to be a sum over rivals j
-of functions of δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual variance of s²
-that of δ is a Φ(δ/s), and e^{a (Φ(x) − 1)} close to the distribution function of a normal variable
-with its own mean c and variance κ. So a site has the Λ Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ, with
-λ_j by expectation propagation for e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)): the variational λ_j,
-of a mean of log p, is too large by far where s is small.
+Held sites approximate the posterior of predictors that are *not* independent: a common shift of all
+predictors does not change the density. Since 1 − q ≤ Σ_{j≠y} P(η_j > η_y), they treat log p as a
+sum over rivals j of functions of δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual
+variance of s², the function is a Φ(δ/s), and e^{a (Φ(x) − 1)} is close to the distribution function
+of a normal variable with its own mean c and variance κ. A site therefore has
+Λ = Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ, with λ_j by expectation propagation for
+e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)). The variational λ_j is far too large where s is small.
 
 References
 ----------
@@ -159,11 +159,11 @@ def _largest(own: Index, mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """Return P(η_own is the largest) and its derivatives by means and variances."""
     K, size = mean.shape
     everyone, std = np.arange(size), np.sqrt(var)
-    # How far η_own is above the others, in standard deviations of the difference.
+    # Distance of η_own above the others, in standard deviations of the difference.
     above = (mean[own, everyone] - mean) / np.sqrt(var[own, everyone] + var)
     above[own, everyone] = np.inf
     least = above.min(axis=0)
-    # What is not a number stays so.
+    # NaN stays NaN.
     q, d_mean, d_var = np.heaviside(least, 0.0), np.zeros((K, size)), np.zeros((K, size))
     # Rivals that may be above it, these first; none where one is above it for certain.
     near = above < _DECIDED
@@ -186,7 +186,7 @@ def _largest(own: Index, mean: Array, var: Array) -> tuple[Array, Array, Array]:
 def _largest_by_nodes(
     count: int, own: Index, rivals: Index, mean: Array, std: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the same by the trapezoidal rule over f, all derivatives from its nodes.
+    """Return the result of :func:`_largest` by the trapezoidal rule over f, with derivatives.
 
     ``rivals`` are the classes that η_own is compared with, shape (·, N).
     """
@@ -216,7 +216,7 @@ def _largest_by_nodes(
 def _largest_adaptively(
     own: Index, rivals: Index, mean: Array, std: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the same where η_own varies far more than another, one integral at a time."""
+    """Return the result of :func:`_largest` if η_own varies far more than another predictor."""
     K, size = mean.shape
     everyone = np.arange(size)
     var = std**2

@@ -1,19 +1,19 @@
 """Classes with the softmax link, one class after the other by Pólya–Gamma augmentation.
 
-Of n trials c_k fall into class k, of probability p_k = exp(η_k) / Σ_j exp(η_j); a categorical
-observation is one trial. Each predictor is a group of its own. Given the others, that of class k
-has a logit likelihood with an offset,
+Of n trials c_k fall into class k, with probability p_k = exp(η_k) / Σ_j exp(η_j); a categorical
+observation is one trial. Each predictor is a separate group. Given the others, the predictor of
+class k has a logit likelihood with an offset,
 
     C_k = log Σ_{j≠k} exp(η_j),        ψ = η_k − C_k is the logit of p_k,
     ω ~ PG(n, ψ),                      λ = ω,  h = c_k − n/2 + ω C_k.
 
-Where one class is the reference, its η is zero and no predictor.
+The η of a reference class is zero, and not a predictor.
 
-No distribution of the ω of all classes makes a bound for coordinate ascent; E log p is taken by a
-rule: with d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) to 1e-10 for d ≤ 2, and beyond
-by :mod:`~pymc_augconj.quadrature.nodes`, which states its error. A sampler leaves out classes with
-E e^{η_j − η_k} < 1e-7 beside the class k of the largest mean, and where at most two others are left
-it takes :func:`~pymc_augconj.quadrature.nodes.product_rule`.
+The ω of all classes have no joint distribution that gives a bound for coordinate ascent. E log p
+comes from a quadrature rule: with d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) to
+1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.nodes`, which states its error. A
+sampler omits classes with E e^{η_j − η_k} < 1e-7, k the class of the largest mean; if at most two
+others remain it uses :func:`~pymc_augconj.quadrature.nodes.product_rule`.
 
 References
 ----------
@@ -58,12 +58,12 @@ from .pattern import PredictorInput
 from .registry import register
 
 _LOG_2 = np.log(2.0)
-# The logarithm of a part of a sum that is left out.
+# The logarithm of an omitted part of a sum.
 _NEGLIGIBLE = np.log(1e-7)
 
 
 class Softmax(MultiLikelihood):
-    """Counts of classes, as they are read off y by a subclass.
+    """Counts of classes, which a subclass derives from y.
 
     There are K predictors, or K − 1 beside a reference, the class whose logit is zero.
     """
@@ -291,7 +291,7 @@ def _log_sum_of_few(mean: Array, var: Array) -> tuple[Array, Array]:
 
 
 def _log_sum(eta: Array, which: Index, *, with_zero: bool) -> tuple[Array, Array]:
-    """Return log Σ exp(η_j), or log(1 + Σ exp(η_j)), and its gradient in the place of η."""
+    """Return log Σ exp(η_j), or log(1 + Σ exp(η_j)), and its gradient, which overwrites η."""
     # In place: this is all that a fit of many classes costs.
     top = eta.max(axis=0)
     if with_zero:

@@ -27,7 +27,7 @@ from .registry import register
 from .symmetric_noise import NormalMixture, log_gamma_density, random_gamma
 
 _LOG_PI = np.log(np.pi)
-# Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has lost the digits that readings are compared by.
+# Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has too few digits for a comparison with PyMC's density.
 _LARGEST_NU = 1e8
 
 

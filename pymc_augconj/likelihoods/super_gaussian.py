@@ -3,9 +3,9 @@
     p(y | η) = C exp(g η) φ(c²),  c² = α − βη + γη²,  φ(r) = ∫ e^{−ωr} π(ω) dω,
     ω ~ e^{−c²ω} π(ω)/φ(c²),    λ = 2γω,  h = g + βω.
 
-A location family has g = 0, c² = (y − η)². log C, g, α, β and γ may depend on y; they come as
-parameters. Everything else is numerical: draws and densities of ω by inversion of φ, and
-E[ω] = −(log φ)′(c²) from derivatives that automatic differentiation has found.
+A location family has g = 0, c² = (y − η)². log C, g, α, β and γ may depend on y; they are
+parameters. All else is numerical: draws and densities of ω by inversion of φ, and
+E[ω] = −(log φ)′(c²) by automatic differentiation.
 
 References
 ----------
@@ -51,7 +51,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Phi:
-    """log φ as NumPy sees it, with the names of its hyperparameters among the likelihood's.
+    """log φ as a NumPy function, with the names of its hyperparameters in the likelihood.
 
     ``log_phi`` is ``(r, values)`` at real or complex r of any shape, with hyperparameters that
     broadcast against it; ``slope`` is its derivative, at real r.
@@ -70,9 +70,9 @@ class Phi:
 class SuperGaussian(Likelihood):
     """One super-Gaussian likelihood.
 
-    With ``is_location`` c² = (y − η)², and ``params`` has ``log_c`` and no g, alpha, beta and
-    gamma. ``known``, the distribution of ω in closed form as :meth:`find_known` returns it at some
-    hyperparameters, is found again at every other value of these.
+    With ``is_location`` c² = (y − η)², and ``params`` has ``log_c``, but no g, alpha, beta and
+    gamma. ``known`` is the closed form of the distribution of ω by :meth:`find_known` at some
+    hyperparameters; the class finds it again at other values.
     """
 
     name = "super-Gaussian"
@@ -320,6 +320,6 @@ def _no_augmentation(values: Iterable[float], why: str) -> str:
     listed = ", ".join(f"{float(value):.4g}" for value in values)
     return (
         f"log_phi with its hyperparameters at ({listed}), which their prior allows: {why}, so that "
-        "there is no auxiliary variable; give them a prior on values for which there is one, or "
-        "use pac.fit with method 'vgp' or 'ep', which need the density alone"
+        "there is no auxiliary variable; give them a prior that excludes such values, or use "
+        "pac.fit with method 'vgp' or 'ep', which need only the density"
     )

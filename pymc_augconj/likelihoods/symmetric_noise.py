@@ -1,11 +1,11 @@
 """Likelihoods of real y = η + e with symmetric noise.
 
-Not a likelihood, but the common part of those for which p(y | η) is a function of |e|, and
+The common part of likelihoods for which p(y | η) is a function of |e|, and
 
     p(y, ω | η) ∝ exp(−½ λ(ω) e²) p(ω),    λ = λ(ω),  h = λ y.
 
-ω | y, η has a distribution that depends on e² alone, and the optimal q(ω) is that at
-E[e²] = (y − m)² + v, as is the bound. In :class:`NormalMixture` y is normal given ω.
+The distribution of ω | y, η depends on e² alone. The optimal q(ω) and the bound are its values at
+E[e²] = (y − m)² + v. In :class:`NormalMixture` y is normal given ω.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 class SymmetricNoise(Likelihood):
-    """p(y | η) is a function of |e|, and the site given ω one of y alone."""
+    """p(y | η) is a function of |e|, and the site given ω a function of y alone."""
 
     #: Draws, mean and log density of ω: functions of (rng, …), (…) and (ω, …), with parameters from
     #: :meth:`conditional`.
@@ -37,7 +37,7 @@ class SymmetricNoise(Likelihood):
 
     @abstractmethod
     def log_density_at(self, distance: Array, params: Params) -> Array:
-        """Return log p(y | η) where |y − η| is ``distance``."""
+        """Return log p(y | η) for |y − η| = ``distance``."""
 
     @abstractmethod
     def precision(self, omega: Any, params: Params) -> Array:
@@ -45,7 +45,7 @@ class SymmetricNoise(Likelihood):
 
     @abstractmethod
     def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
-        """Return the parameters of the distribution of ω | y, η where e² is ``square``."""
+        """Return the parameters of the distribution of ω | y, η for e² = ``square``."""
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self.log_density_at(np.abs(y - eta), params)

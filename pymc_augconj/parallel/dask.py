@@ -18,8 +18,8 @@ _TOPIC = "pymc-augconj"
 class DaskExecutor(Executor):
     """Runs each task as a task of the cluster's scheduler; does not close the client.
 
-    The inputs of a task are in its description or results of other tasks, so that results lost with
-    a worker are computed again.
+    The inputs of a task are in its description, or are results of other tasks, so that the cluster
+    can repeat the work of a lost worker.
     """
 
     def __init__(self, client: distributed.Client) -> None:
@@ -99,7 +99,7 @@ def _same(value: Any) -> Any:
 
 
 def is_cancelled() -> bool:
-    """Return whether no client wants the calling task on a worker any more."""
+    """Return whether all clients have cancelled the calling task on a worker."""
     worker = distributed.get_worker()
     task = worker.state.tasks.get(worker.get_current_task())
     return task is None or task.state in ("cancelled", "released", "forgotten")

@@ -31,8 +31,8 @@ def lazy_rows(
 ) -> dict[str, Any]:
     """Return the results of ``function(pickled, chunk)`` for all chunks of rows, as Dask arrays.
 
-    ``rows`` is not divided along its second axis. ``arrays`` has type, shape and axis of rows of
-    each result; the length of that axis is ignored.
+    ``rows`` must not have chunks along its second axis. ``arrays`` has type, shape and axis of rows
+    of each result; the length of that axis is ignored.
     """
     shared = dask.delayed(pickled)
     tasks = [dask.delayed(function)(shared, block) for block in rows.to_delayed().ravel()]

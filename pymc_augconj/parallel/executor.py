@@ -1,7 +1,7 @@
 """Independent pieces of work: in this thread, on threads, on processes, on a Dask cluster.
 
-Algorithms that sum over pieces use the methods of one object, wherever the pieces are computed. The
-result does not depend on where: results are gathered in the order of the tasks, and
+Algorithms that sum over pieces use the methods of one object for every place of computation. The
+result does not depend on the place: results are gathered in the order of the tasks, and
 :meth:`Executor.reduce` adds in one fixed tree.
 """
 
@@ -65,7 +65,7 @@ class _Deferred[T]:
 class Executor:
     """Runs all work in this thread, when its result is requested; the base of the others.
 
-    A context manager: at its end no submitted work is left running or waiting.
+    A context manager: when it exits, no submitted work is running or waiting.
     """
 
     #: Number of tasks that run at once.
@@ -84,7 +84,7 @@ class Executor:
     def listening(
         self, topic: str, handler: Callable[[Any], None]
     ) -> AbstractContextManager[object]:
-        """Call ``handler`` with the messages of a topic, where tasks can send them."""
+        """Call ``handler`` with the messages of a topic, if tasks can send them."""
         return nullcontext()
 
     def share(self, value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Settings of the whole process that calls in several threads change at the same time.
+"""Settings of the whole process that calls in several threads may change at the same time.
 
-If every call saved and restored the value itself, overlapping calls would leave the changed value
-behind. Here the first call saves it and the last restores it.
+If every call saved and restored the value itself, overlapping calls would not restore it. Here the
+first call saves the value, and the last call restores it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ProcessSetting[T]:
         self._lock = threading.Lock()
 
     def acquire(self, value: T) -> Callable[[], None]:
-        """Set ``value``; return a function to call once when it is no longer needed.
+        """Set ``value``; return a function to call once when the value is no longer needed.
 
-        Of several values at the same time the last one set counts.
+        If several values are set at the same time, the last one counts.
         """
         request = (object(), value)
         with self._lock:

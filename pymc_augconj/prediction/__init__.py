@@ -3,6 +3,6 @@
 ===============  ========================================================================
 ``conditional``  a Gaussian process at new inputs, given draws at the old ones
 ``mixtures``     predictive distributions of y as mixtures over the predictors' posterior
-``moments``      mean and variance of y given η, where there is no formula
+``moments``      mean and variance of y given η, for likelihoods without formulas
 ===============  ========================================================================
 """

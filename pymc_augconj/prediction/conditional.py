@@ -11,8 +11,8 @@ with the deviations f − m as further rows,
 
 so that the mean is m* + (K*ₓ L⁻ᵀ) L⁻¹ (f − m), and the covariance is L* L*ᵀ.
 
-All draws share a fixed kernel. A learned kernel takes a factorisation a draw, and draws are
-distributed over threads, as factorisations and NumPy's operations release the interpreter's lock.
+All draws share a fixed kernel. A learned kernel takes a factorisation for each draw. Threads divide
+the draws, as factorisations and NumPy's operations release the interpreter's lock.
 
 References
 ----------
@@ -63,8 +63,8 @@ def draw_groups(
 
     ``groups`` are the indices of draws that share a kernel, f is (S, n) and ``noise`` (S, P),
     standard normal. Each of ``evaluators`` has its own thread and returns the parts for the kernel
-    of a draw, see :func:`draw_conditional`; the results do not depend on their number. Also returns
-    the means at the old inputs, (S, n).
+    of a draw, see :func:`draw_conditional`. The results do not depend on the number of threads.
+    Also returns the means at the old inputs, (S, n).
     """
     f_new, mean_old = np.empty_like(noise), np.empty_like(f)
 

@@ -5,8 +5,8 @@
 of y, its distribution function, and the log density at given y. :class:`IndependentMixture` has
 probabilities of classes, over independent normal predictors.
 
-Where the density of y cannot be integrated (a censored y has atoms, a truncated one edges), its
-moments are by its distribution function. With a = Q(p), b = Q(1 − p) for a small p, c between them,
+If the density of y cannot be integrated (a censored y has atoms, a truncated y edges), its moments
+come from its distribution function. With a = Q(p), b = Q(1 − p) for small p, c between them,
 
     E[y − c] = b − c − ∫ₐᵇ F dy,     E[(y − c)²] = (b − c)² − 2 ∫ₐᵇ (y − c) F dy,
 
@@ -38,9 +38,9 @@ _PANELS, _ACCURACY = 8, 1e-4
 
 
 def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, Array]:
-    """Return mean and variance of y at each of ``size`` inputs; NaN where there are none.
+    """Return mean and variance of y at each of ``size`` inputs; NaN if they do not exist.
 
-    The distribution function is used if the density of a continuous y does not give them.
+    If the density of a continuous y does not give them, its distribution function does.
     """
     if isinstance(mixture, GroupedMixture):
         mean, var = np.empty(size), np.empty(size)
@@ -184,7 +184,7 @@ class DrawnMixture:
         return logsumexp(terms, axis=0) - np.log(len(terms))
 
     def class_probabilities(self) -> Array | None:
-        """Return the probability of each class, shape (K, N); None where y is no class."""
+        """Return the probability of each class, shape (K, N); None if y is not a class."""
         found = self.likelihood.class_probabilities(self.eta, self.params)
         return None if found is None else found.mean(axis=1)
 
@@ -208,7 +208,7 @@ class IndependentMixture:
     def log_density(self, y: Array) -> Array:
         probabilities = self.class_probabilities()
         classes = np.arange(len(probabilities))[:, None]
-        # Not a number for what is no class.
+        # NaN for other values than classes.
         found = np.where(y == classes, probabilities, np.nan)
         return np.log(np.fmax.reduce(found, axis=0))
 
@@ -219,7 +219,7 @@ type Predictive = Mixture | GroupedMixture | IndependentMixture
 
 
 class GroupedMixture:
-    """Inputs in groups within which every parameter of the likelihood is the same.
+    """Inputs in groups with the same parameters of the likelihood.
 
     ``varying`` are the parameters that differ between the inputs, each of shape (P,).
     """

@@ -1,14 +1,14 @@
-"""Mean and variance of y given η, where a likelihood has no formulas for them.
+"""Mean and variance of y given η, for likelihoods without formulas.
 
-For counts, sums over y = 0, 1, 2, …. For real y integrals over t, with y = sinh t, eᵗ or σ(t)
-for y on the line, above zero or between zero and one, under the density p(y | η)(1 + y²) up to a
-constant, whose tails are those of the second moment: with w its normaliser,
+For counts they are sums over y = 0, 1, 2, …. For real y they are integrals over t, with y = sinh t,
+eᵗ or σ(t) for y on the line, above zero or between zero and one, under the density p(y | η)(1 + y²)
+up to a constant, which has the tails of the second moment: with w its normaliser,
 
     E[g(y)] = w E_w[g(y)/(1 + y²)].
 
 If y is censored, the bounds have positive probability, and the integrals are over the interval
-between. The quadrature is that of the tilted moments, with a wide cavity that is divided out. The
-result is checked by E[1] = 1.
+between them. The quadrature is the one of the tilted moments, with a wide cavity that is divided
+out. The identity E[1] = 1 checks the result.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The trapezoidal rule on a uniform grid of z = (η − m)/√v converges exponent
 that is analytic around the real axis: its error is about exp(−2πa/Δ) for a nearest singularity at
 distance a·√v and exp(−2π²/Δ²) for the normal density itself. Nodes are nested: the step is halved
 until the result converges, one site at a time, so that only sites with a wide variance or a sharp
-likelihood take many.
+likelihood take many nodes.
 
-Of a few predictors, with a root V = L Lᵀ and η = m + L z, the rule is taken in every coordinate of
+For a few predictors, with a root V = L Lᵀ and η = m + L z, the rule applies to every coordinate of
 z, on the nodes with |z| ≤ 10. With a first step of 0.8, two predictors take 489 nodes, then 1 941
 and 7 825; four, the most, take 120 225.
 
@@ -67,7 +67,7 @@ def gaussian_expectation(
 
 
 def _unconverged(active: Index, change: Array, updated: Array, centre: Array, rtol: float) -> Index:
-    """Return those whose moments have changed by more than the tolerance."""
+    """Return the sites whose moments have changed by more than the tolerance."""
     scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
     with np.errstate(invalid="ignore"):
         # NaN counts as converged, as halving the step does not change it.
@@ -122,8 +122,8 @@ def gaussian_cubature(
     mean : array, shape (P, N)
         P is at most :data:`MOST_PREDICTORS`.
     cov : array, shape (P, P, N)
-        Symmetric, as its derivative is. A direction without variance gets the variance 1e-12 for
-        ``d_cov``, with four digits; no Gaussian without variance along it depends on that.
+        Symmetric, like its derivative. For ``d_cov`` a direction without variance gets the variance
+        1e-12, which leaves four digits; no Gaussian without variance along it depends on that.
     rtol : float
         Accuracy, relative to 1 + |E|.
     """

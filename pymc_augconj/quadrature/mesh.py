@@ -4,12 +4,12 @@ For site i with cavity N(m, v), in u = (f − m)/√v, the log tilted density up
 
     t(u) = η log p(y | m + √v u) − ½ u².
 
-Only values of t are used, for all sites at once, so that any log-density will do, with kinks and
-steps:
+The search uses only values of t, for all sites at once, so that it works for any log density, also
+with kinks and steps:
 
 1. t is scanned on a geometric grid about the cavity's mean and about each landmark;
 2. about every local maximum of the scan the bracket is divided until its ends lie within
-   `RESOLVED` of the top, which gives a mode and its width s at whatever scale it has;
+   `RESOLVED` of the top, which gives a mode and its width s at any scale;
 3. from each mode steps of s·2.5·3ᵏ go out until t + 4 log(1 + distance/s), the largest term of a
    fourth moment, has dropped by `DROP` below the highest mode.
 
@@ -75,7 +75,7 @@ def make_mesh(log_tilted: LogTilted, landmarks: Array) -> Mesh:
 
     ``log_tilted`` is ``(u, sites) -> t`` with u of shape (G, M) and sites of shape (M,); landmarks,
     (L, N), are in u. Raises FloatingPointError if a site's tilted density has no maximum, or does
-    not fall off.
+    not decay.
     """
     n_sites = landmarks.shape[1]
     everyone = np.arange(n_sites)

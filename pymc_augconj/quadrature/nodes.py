@@ -11,8 +11,8 @@ The root mean square error, measured for the log of a sum of exponentials of 4 t
 against 2¹⁸ points, is 1e-3 at standard deviations of 1, and 2e-2 at 4.
 
 For an integrand without a gradient, derivatives are differences of the rule's value between means
-(and by Price's theorem); 128 points suffice for held sites. Measured for mixtures of 4 to 16
-normals with standard deviation 1, the largest errors, in units of the predictors' standard
+(and by Price's theorem); 128 points suffice for held sites. The largest measured errors, for
+mixtures of 4 to 16 normals with standard deviation 1 and in units of the predictors' standard
 deviations, are 2e-3 at standard deviations of 0.3, 3e-2 at 1, and at 3 as large as the second
 derivatives themselves.
 
@@ -204,8 +204,8 @@ def product_rule(
 ) -> tuple[Array, Array]:
     """Return the rule's E[g(δ)], δ ~ N(mean, cov) in R^d, d ≤ 2, and its derivative by the mean.
 
-    A product of Gauss–Hermite rules, with more nodes for larger standard deviations. It serves a
-    sampler, mostly at small variances: the error of E log(1 + e^{δ₁} + e^{δ₂}), δ differences of
+    A product of Gauss–Hermite rules, with more nodes for larger standard deviations, for a
+    sampler's mostly small variances. The error of E log(1 + e^{δ₁} + e^{δ₂}), δ differences of
     independent normal numbers, is below 2e-6 for standard deviations up to 2, and 1e-4 for 4.
 
     ``func(delta, which)`` is g and its gradient for each site in the index array ``which``, for

@@ -6,7 +6,7 @@ of the node's own panel. The nearer end is used, so that neither tail loses digi
 For probit sites, in x = ±(f − m)/√v, the cavity's own units, and with a = ±m, b = √v, the tilted
 density is φ(x) Φ(a + b x) / Ẑ, whose moments are known in closed form. It has one mode and at most
 one edge, of width 1/b, so that panels can be laid out from left to right, each halved until its
-polynomial is the density to `POINTWISE_TOLERANCE`. That takes a fraction of the nodes of a general
+polynomial is the density to `POINTWISE_TOLERANCE`. This takes a fraction of the nodes of a general
 search.
 """
 

@@ -87,9 +87,9 @@ class Panels:
         return np.exp(exponent, out=exponent), x, half
 
     def refine(self, *, pointwise: bool = False) -> None:
-        """Bisect panels until they have converged, or until rounding is all that is left.
+        """Bisect panels until they have converged, or until only rounding remains.
 
-        With ``pointwise`` interpolating polynomials converge, of panels whose moments have.
+        ``pointwise`` also requires that interpolating polynomials of converged panels converge.
         """
         site, g, x, half = self._site, self._g, self._x, self._half
         tolerance = POINTWISE_TOLERANCE if pointwise else TOLERANCE
@@ -230,8 +230,8 @@ def _raw_moments(site: Index, g: Array, x: Array, half: Array, size: int) -> Arr
 class SiteDensity(Protocol):
     """log p(yᵢ | η) of N observations, at any η for any choice of sites.
 
-    It needs no derivatives and no log-concavity. ``landmarks`` are places of a narrow peak, a kink
-    or a singularity, which a grid could miss: the observation for a density in y − η.
+    It needs no derivatives and no log-concavity. ``landmarks`` are values of η near a narrow peak,
+    a kink or a singularity, which a grid could miss: the observation for a density in y − η.
     """
 
     @property
@@ -263,8 +263,8 @@ class Tilted:
     delta : ndarray or None
         δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
     error : ndarray or None
-        Estimated relative error of log Ẑ and of the moments; None for a closed form. A large one
-        means that the log density itself is rounded that coarsely.
+        Estimated relative error of log Ẑ and of the moments; None for a closed form. A large error
+        means that the log density itself has this rounding error.
     panels : Panels or None
         Panels of the integrals; None for a closed form.
     """
@@ -298,8 +298,8 @@ def tilted_moments(
     ``density`` is log p(yᵢ | f) of N observations, ``power`` its η; cavities are N(m, v), v > 0,
     (N,). ``higher`` asks for the third and fourth central moments too, ``delta`` for δ of quantile
     propagation. The relative error is about 1e-8: log Ẑ and δ absolutely, the mean relative to the
-    tilted standard deviation. Modes are found where a landmark or a geometric scan about the
-    cavity's mean leads to them; a narrow one elsewhere would be missed.
+    tilted standard deviation. The search finds modes from the landmarks and from a geometric scan
+    about the cavity's mean; it would miss a narrow mode elsewhere.
 
     Raises
     ------

@@ -21,17 +21,17 @@ class Recognition:
     model : LatentGaussianModel
         The model for the engines.
     kinds : tuple of str
-        How each latent block enters the predictors.
+        The kind of each latent block's map to the predictors.
     factors : tuple of str
         Observed variables and potentials that depend on hyperparameters alone.
     start : mapping
         PyMC's default initial point.
     probes : tuple of mapping
-        Other values of the hyperparameters, at which the structure was examined.
+        Test points: other values of the hyperparameters, at which the structure was examined.
     predictors : mapping
-        What the predictors of observed variables with several are called, by the variable's name.
+        Names of the predictors of observed variables with several, by the variable's name.
     alternates : tuple of str
-        Gaussian variables that are no latents beside those of the model.
+        Gaussian variables that cannot be latents together with the model's latents.
     """
 
     model: LatentGaussianModel
@@ -43,8 +43,8 @@ class Recognition:
     alternates: tuple[str, ...] = ()
 
     def require_proper(self) -> None:
-        """Raise a RecognitionError if the data leave flat coefficients without a proper posterior.
+        """Raise a RecognitionError if flat coefficients have an improper posterior.
 
-        A model that holds part of the data, or new inputs to predict at, need not have one.
+        A model of part of the data, or of new inputs, need not have a proper one.
         """
         check_proper(self.model, (self.start, *self.probes))

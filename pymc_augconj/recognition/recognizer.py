@@ -41,7 +41,7 @@ def read_model(
     compile_kwargs: dict[str, Any] | None = None,
     first_calls: int = 0,
 ) -> Recognition:
-    """Recognise ``model``; raises the errors of :func:`pymc_augconj.recognize`.
+    """Recognise ``model``; raise the errors of :func:`pymc_augconj.recognize`.
 
     ``first_calls`` is the number of initial calls of each function that run uncompiled, see
     :class:`.PointFunction`.
@@ -127,9 +127,9 @@ def _read_vectors(
     points: Sequence[Point],
     columns_of: Callable[[Variable, Sequence[Point]], ColumnScales | None],
 ) -> dict[str, tuple[EntryDensities | None, ColumnScales | None]]:
-    """Return what is known of the entries of hyperparameters that are long vectors, by value.
+    """Return facts about the entries of hyperparameters that are long vectors, by value.
 
-    It is their densities where they are independent given everything else, and the latents that
+    The facts are their densities, if independent given all other variables, and the latents that
     they scale.
     """
     values = [v for v in space.inputs.values() if points[0][v.name].size >= FEWEST]

@@ -1,9 +1,10 @@
-"""Draws of chains in a Zarr store, written while they are sampled; imported only for such a store.
+"""Draws of chains in a Zarr store, written during sampling; imported only for such a store.
 
-A store has the groups of a DataTree, with arrays for all draws from the beginning, and for each
-chain a group of ``sampler_state`` whose one attribute says after how many steps its draws are valid
-and has the sampler's state after these. It is replaced as a whole, after the draws before it were
-written: what a process that is killed leaves half written is beyond that step, and overwritten.
+A store has the groups of a DataTree, with arrays for all draws from the beginning. Each chain has a
+group of ``sampler_state``, whose one attribute has a number of steps up to which the draws are
+valid, and the sampler's state after these. It is replaced as a whole, after the earlier draws were
+written. A killed process leaves half-written draws only beyond that step; a later run overwrites
+them.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class DrawStore:
         self._describe(described | {"rows": rows, "variables": names})
 
     def extend(self, draws: int) -> None:
-        """Make place for more draws, also where that was interrupted before."""
+        """Make place for more draws, also after an interrupted attempt."""
         assert self.described is not None
         for _, group in self._root.groups():
             if "draw" not in group:
@@ -84,19 +85,19 @@ class DrawStore:
         self._describe(self.described | {"draws": draws})
 
     def write(self, group: str, chain: int, first: int, arrays: Mapping[str, Array]) -> None:
-        """Write values of a chain from draw ``first`` on; those of unknown variables are not."""
+        """Write values of a chain from draw ``first`` on, except of unknown variables."""
         for name, values in arrays.items():
             array = self._array(group, name)
             if array is not None:
                 array[chain, first : first + len(values)] = values
 
     def commit(self, chain: int, steps: int, state: bytes) -> None:
-        """Write the state of a chain after so many steps, before which all draws are written."""
+        """Write the state of a chain after so many steps; all earlier draws must be written."""
         group = self._root[f"{_STATES}/{chain}"]
         group.attrs.put({"checkpoint": [steps, b64encode(state).decode()]})
 
     def states(self) -> dict[int, tuple[int, bytes]]:
-        """Return the steps and the state of each chain that has been committed."""
+        """Return the number of steps and the state of each committed chain."""
         found = {}
         for name, group in self._root[_STATES].groups():
             if (checkpoint := group.attrs.get("checkpoint")) is not None:
@@ -104,7 +105,7 @@ class DrawStore:
         return dict(sorted(found.items()))
 
     def tree(self, chains: Sequence[int], draws: int, seconds: float | None = None) -> xr.DataTree:
-        """Return chains with so many draws, which are read when they are needed."""
+        """Return chains with so many draws, which are read on demand."""
         assert self.described is not None
         groups = {}
         variables: dict[str, list[str]] = self.described["variables"]

@@ -48,10 +48,9 @@ def predictions_tree(
     sampled: Sampled | None = None,
     group: str = "predictions",
 ) -> xr.DataTree:
-    """Return a DataTree of one group, with those of ``coords`` that are used.
+    """Return a DataTree of one group, with the used ones of ``coords``.
 
-    A dim ``"sample"`` stands for chains and draws together, of which ``sampled`` are the
-    coordinates.
+    A dim ``"sample"`` stands for chains and draws together; ``sampled`` has their coordinates.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():
@@ -96,7 +95,7 @@ class ObservationOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of the options that were given."""
+        """The names of the given options."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return [
             name
@@ -136,7 +135,7 @@ def _numbers(name: str, given: Any, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Request:
-    """The predictions that a user asked for."""
+    """The requested predictions."""
 
     model: Any
     # With all observations, where the model has minibatches of them.
@@ -215,7 +214,7 @@ class Request:
         return {**found, **self.log_density_of_y(mixture, y)}
 
     def log_density_of_y(self, mixture: Predictive | GroupedMixture, y: str) -> Variables:
-        """Return the log predictive density of ``ynew``, if that was given."""
+        """Return the log predictive density of ``ynew``, if given."""
         if self.about_y.ynew is None:
             return {}
         ynew = np.asarray(self.about_y.ynew, dtype=float)

@@ -237,8 +237,12 @@ def slopes(mu, eta, scale):
 
 REFUSED = {
     "one of two": (normal, lambda t: {"gp": t.gp_f}, r"gp: expected all the processes.*gp=\["),
-    "one of two in a list": (normal, lambda t: {"gp": [t.gp_f]}, r"what 'g' adds.*pass it too"),
-    "values of processes": (normal, lambda t: {"gp": t.gps, "kind": "f"}, "predict each of them"),
+    "one of two in a list": (
+        normal,
+        lambda t: {"gp": [t.gp_f]},
+        r"contribution of 'g'.*pass it too",
+    ),
+    "values of processes": (normal, lambda t: {"gp": t.gps, "kind": "f"}, "predict each process"),
     "an offset": (normal, lambda t: {"gp": t.gps, "offset": 1.0}, "offset: expected none"),
     "parameters": (normal, lambda t: {"gp": t.gps, "params": {"n": 3}}, "params: .*got .'n'"),
     "coefficients": (slopes, lambda t: {"gp": t.gps}, "predictor 1 of 'y'.*differs between"),

@@ -154,7 +154,7 @@ def test_discrete_draws_have_the_probabilities():
 
 def test_general_form_without_support_cannot_be_drawn():
     rv = pac.SuperGaussian.dist(0.8, log_phi=log_cosh, g=0.5, log_c=-np.log(2))
-    with pytest.raises(pac.AugmentationError, match="cannot be drawn from: expected support="):
+    with pytest.raises(pac.AugmentationError, match="cannot be simulated: expected support="):
         pm.draw(rv)
 
 

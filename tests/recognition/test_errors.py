@@ -91,8 +91,8 @@ def test_predictor_is_not_affine(case):
 ELSEWHERE = {
     "potential": (
         lambda f: (bernoulli(f), pm.Potential("p", -((f[0] * f[1]) ** 2))),
-        r"'f' \(GP \(whitened\)\).*the potential 'p' depends on it.*found one of shape \(\) that "
-        r"depends on several, (?!.*Censored)",
+        r"'f' \(GP \(whitened\)\).*the potential 'p' depends on it.*found a term of shape \(\) "
+        r"that depends on several, (?!.*Censored)",
     ),
     "scale of another": (
         lambda f: bernoulli(pm.Normal("e", 0, exp(f))),

@@ -3,8 +3,8 @@ Eight schools
 =============
 
 The effect of coaching in eight schools, each with its standard error (Rubin, 1981). The schools
-share a mean and a spread. Samplers on gradients need the model rewritten, or they get stuck where
-the spread is small; here the spread is drawn with all effects integrated out.
+share a mean and a spread. Gradient-based samplers need a non-centred form, or they get stuck where
+the spread is small. This sampler draws the spread with all effects integrated out.
 """
 
 import arviz as az

@@ -2,9 +2,9 @@
 Item response with slopes
 =========================
 
-Answers of 100 people to 12 questions. Questions differ in difficulty and in how well they tell
-people apart: the ability of a person is multiplied by a slope of the question, so that neither is
-linear given nothing. Simulated data.
+Answers of 100 people to 12 questions. Questions differ in difficulty and in how well they separate
+people: a slope of the question multiplies the ability of the person, so that the predictor is not
+jointly linear in both. The data are simulated.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +22,9 @@ answers = rng.binomial(1, chance)
 person, item = np.indices(answers.shape).reshape(2, -1)
 
 # %%
-# Given the slopes the logits are linear in abilities and difficulties, which are drawn jointly;
-# the slopes, all positive, are drawn given these, and along the scale that abilities and slopes
-# share. Abilities have the variance one, which fixes the scale, and slopes above zero fix the sign.
+# Given the slopes, the logits are linear in abilities and difficulties, which the sampler draws
+# jointly. It updates the slopes given these, and along the scale that abilities and slopes share.
+# Abilities have variance one, which fixes the scale; positive slopes fix the sign.
 
 with pm.Model() as model:
     theta = pm.Normal("theta", 0, 1, shape=n_people)
@@ -43,7 +43,7 @@ ax.plot(ends, ends, color="0.6", lw=1)
 ax.set(xlabel="slope simulated", ylabel="slope found", title="How well questions tell people apart")
 
 # %%
-# Nine of ten intervals should hold the slope.
+# Nine of ten intervals should contain the slope.
 
 inside = np.mean((low < true_slope) & (true_slope < high))
 means = idata.posterior["theta"].mean(("chain", "draw")).values

@@ -2,8 +2,8 @@
 Rates of many small groups
 ==========================
 
-Deaths after an operation in twenty hospitals: the smallest have the best and the worst raw rates. A
-hierarchical model of the log odds says which differ from the rest by more than luck.
+Deaths after an operation in twenty hospitals: the smallest hospitals have the best and the worst
+raw rates. A hierarchical model of the log odds shows which hospitals differ by more than chance.
 """
 
 import matplotlib.pyplot as plt

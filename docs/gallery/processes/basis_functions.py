@@ -2,9 +2,9 @@
 A Gaussian process by basis functions
 =====================================
 
-``pm.gp.HSGP`` replaces a process by some tens of basis functions. Its coefficients are Gaussian, so
-that it is sampled in the space of these, at a cost that grows with the number of observations only
-linearly: here 400 yes-or-no answers and 20 functions.
+``pm.gp.HSGP`` replaces a process by some tens of basis functions with Gaussian coefficients. The
+sampler draws the coefficients, at a cost linear in the number of observations: here 400 yes-or-no
+answers and 20 functions.
 """
 
 import matplotlib.pyplot as plt

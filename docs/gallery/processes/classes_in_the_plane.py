@@ -2,7 +2,7 @@
 Two classes in the plane
 ========================
 
-Gaussian process classification with everything learned: length scale, amplitude and level.
+Gaussian process classification that learns the length scale, the amplitude and the intercept.
 """
 
 import matplotlib.pyplot as plt

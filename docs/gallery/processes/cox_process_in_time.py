@@ -2,9 +2,9 @@
 A log-Gaussian Cox process
 ==========================
 
-Events at random times, more often at some times than at others. Counted in bins, they are Poisson
-with the exponential of a Gaussian process for a rate. There is no auxiliary variable for the log
-link; the sites are held, and the draws exact all the same.
+Events occur at random times, with a rate that varies. Counts in bins are Poisson, and their rate is
+the exponential of a Gaussian process. The log link has no auxiliary variable, so that the sites are
+held; the draws are still exact.
 """
 
 import matplotlib.pyplot as plt

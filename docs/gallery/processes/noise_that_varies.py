@@ -2,7 +2,7 @@
 Noise that varies
 =================
 
-A mean and a noise level, each a Gaussian process of time: data like a crash test's, quiet at first.
+The mean and the log noise level are Gaussian processes of time. The data resemble a crash test.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ noise = 0.08 + 0.45 / (1 + np.exp(-4 * (x - 1.8)))
 y = truth + noise * rng.standard_normal(110)
 
 # %%
-# The logarithm of the standard deviation is a level and a second process.
+# The logarithm of the standard deviation is an intercept plus a second process.
 X = x[:, None]
 with pm.Model() as model:
     gp_f = pm.gp.Latent(
@@ -63,7 +63,7 @@ for ax, found, title in (
 fig.suptitle("Mean and 90 % band of new observations")
 
 # %%
-# New observations are predicted better, by what that is worth in nats apiece.
+# The second model predicts new observations better, in nats for each observation.
 x_new = np.sort(rng.uniform(0, 6, 200))
 mean_new = -2.0 * np.exp(-((x_new - 2.5) ** 2)) + np.exp(-((x_new - 4) ** 2))
 noise_new = 0.08 + 0.45 / (1 + np.exp(-4 * (x_new - 1.8)))

@@ -2,8 +2,8 @@
 What do they like? Preferences
 ==============================
 
-People were asked which of two cups is better. They differ in sweetness; the utility is a Gaussian
-process of it, and enters the likelihood by its *difference* at two inputs.
+People were asked which of two cups is better. The cups differ in sweetness. The utility is a
+Gaussian process of sweetness, and enters the likelihood through its *difference* at two inputs.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ with pm.Model() as model:
     idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
-# Utilities have no zero point; the figure has each draw relative to its mean.
+# Utilities have no zero point; the figure shows each draw relative to its mean.
 
 u = idata.posterior["u"]
 u = u - u.mean("u_dim_0")

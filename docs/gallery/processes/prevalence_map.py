@@ -2,8 +2,8 @@
 A map of prevalence
 ===================
 
-In forty villages some people were tested. How many of them are ill between the villages? A Gaussian
-process over the plane as the logit of a binomial share.
+Some people were tested in each of forty villages. The model predicts the share of ill people
+between the villages: a Gaussian process over the plane is the logit of a binomial probability.
 """
 
 import matplotlib.pyplot as plt

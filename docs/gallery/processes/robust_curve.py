@@ -2,7 +2,8 @@
 A smooth curve under heavy tails
 ================================
 
-Gaussian process regression with Student-t noise: a curve through data of which one in ten is off.
+Gaussian process regression with Student-t noise: a curve through data with ten per cent of
+outliers.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ Noise of adjustable tails: Matérn
 =================================
 
 ``pac.MaternNoise`` is a noise distribution whose density is a Matérn function: Laplace's at ν = ½,
-normal as ν grows. It is given by its Laplace transform, and sampled exactly.
+normal as ν grows. It is a mixture of normal distributions, and is sampled exactly.
 """
 
 import matplotlib.pyplot as plt

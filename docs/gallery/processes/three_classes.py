@@ -2,7 +2,7 @@
 Three classes in the plane
 ==========================
 
-A process for each class and the softmax of all: regions of three classes, and how sure they are.
+A process for each class, and the softmax of all: regions of three classes, with probabilities.
 """
 
 import matplotlib.pyplot as plt
@@ -25,8 +25,8 @@ def draw(size):
 X, y = draw(150)
 
 # %%
-# ``n_outputs=3`` makes three processes with one kernel. Through inducing points each has weights of
-# its own, and all share what depends on the inputs.
+# ``n_outputs=3`` makes three processes with one kernel. With inducing points each process has
+# separate weights, and all share the kernel matrices.
 with pm.Model() as model:
     ls, eta = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("eta", 5)
     gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ls))
@@ -42,7 +42,7 @@ with model:
 p = new.predictions["y_probability"].values.reshape(40, 40, 3)
 
 fig, ax = plt.subplots(figsize=(5, 4.5), layout="constrained")
-# The three probabilities as red, green and blue.
+# The colours show the three probabilities as red, green and blue.
 ax.imshow(p, origin="lower", extent=(-2.3, 2.3, -2.3, 2.3))
 ax.scatter(*X.T, c=np.eye(3)[y], edgecolor="w", s=25)
 ax.set(title="Probabilities of three classes, as red, green and blue")

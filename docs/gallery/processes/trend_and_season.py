@@ -3,7 +3,8 @@ Trend and season
 ================
 
 Carbon dioxide over Mauna Loa by month, as the sum of two Gaussian processes: a smooth trend and a
-yearly pattern that changes slowly. The noise is Laplace, so that single bad months do little.
+yearly pattern that changes slowly. The noise is Laplace, so that single bad months have little
+effect.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +21,7 @@ level, slope = np.polynomial.polynomial.polyfit(X[:, 0], monthly.to_numpy(), 1)
 y = monthly.to_numpy() - level - slope * X[:, 0]
 
 # %%
-# Each process has a ``prior`` of its own, so that the posterior tells them apart.
+# Each process has a separate ``prior``, so that the posterior separates trend and season.
 
 with pm.Model() as model:
     trend_gp = pm.gp.Latent(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=2.5))

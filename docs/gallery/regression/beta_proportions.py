@@ -2,8 +2,8 @@
 Proportions: Beta regression
 ============================
 
-The share of a plot that is covered by vegetation, against rainfall. A Beta likelihood has no
-auxiliary variable that would make it conjugate. It is sampled with *held sites*, and stays exact.
+The share of a plot that vegetation covers depends on rainfall. A Beta likelihood has no auxiliary
+variable that makes it conjugate. The sampler uses *held sites*, and its draws are exact.
 """
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ ax.set(xlabel="rain", ylabel="cover", title="Share of covered ground, with a 90 
 ax.legend()
 
 # %%
-# The three parameters are within three posterior deviations of what the data were made with.
+# The three parameters are within three posterior standard deviations of their true values.
 
 for name, truth in {"intercept": -0.3, "slope": 1.2, "precision": true_precision}.items():
     draws = posterior[name].values

@@ -2,8 +2,8 @@
 Censored observations: Tobit regression
 =======================================
 
-A gauge that stops at 2 reads 2 whenever the truth is more. Leaving these readings out, or taking
-them as they are, flattens the line; a censored likelihood knows what they mean.
+A gauge that stops at 2 reads 2 whenever the true value is larger. To omit these readings, or to
+take them at face value, flattens the line. A censored likelihood treats them as lower bounds.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Dose and response
 =================
 
-Five animals got each of four doses; how many died? The dose at which half of them die is a function
-of the two coefficients, and every draw gives one.
+Five animals got each of four doses, and some died. The dose at which half of the animals die is a
+function of the two coefficients, so that every draw gives one such dose.
 """
 
 import arviz as az
@@ -36,7 +36,7 @@ ax.plot(grid, mid)
 ax.set(xlabel="log dose", ylabel="share that dies", title="Dose and response, 90 % band")
 
 # %%
-# Two parameters only: the exact posterior means can be had by quadrature on a grid.
+# With two parameters, quadrature on a grid gives the exact posterior means.
 
 A, B = np.meshgrid(np.linspace(-12, 12, 481), np.linspace(-30, 60, 901), indexing="ij")
 eta = A[..., None] + B[..., None] * log_dose

@@ -31,7 +31,7 @@ with pm.Model(coords={"feature": ["council tax", "unemployment", "mortality"]}):
     idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
-# Observed shares against those that the districts' features alone predict.
+# Observed shares against predictions from the districts' features.
 
 posterior = az.extract(idata)
 mu = np.exp(posterior["level"].values + X @ posterior["beta"].values)
@@ -42,7 +42,7 @@ ax.axline((60, 60), slope=1, color="k", lw=0.5)
 ax.set(xlabel="posterior mean, %", ylabel="observed, %", title="Yes votes in 32 districts")
 
 # %%
-# The posterior mode of a weak prior is near the maximum of the likelihood; so are its means.
+# Under a weak prior the posterior means are near the maximum of the likelihood.
 
 family = sm.families.Gamma(link=sm.families.links.Log())
 glm = sm.GLM(yes, sm.add_constant(X), family=family).fit()

@@ -36,7 +36,7 @@ ax.set_yticks([1, 2, 3], beta["feature"].values)
 ax.set(xlabel="log odds per standard deviation", title="Posterior of three coefficients")
 
 # %%
-# The new method helped with high probability; about the test score the data say little.
+# The new method helped with high probability. The data say little about the test score.
 
 positive = (beta > 0).mean(("chain", "draw"))
 print(positive.to_series().round(3))

@@ -2,9 +2,9 @@
 Imputation of missing values
 ============================
 
-A third of one covariate is missing, and more often where it is large. Leaving these rows out would
-waste data and bend the slope; given a model of the covariate they are latents like any other.
-Simulated data.
+A third of one covariate is missing, more often where it is large. To omit these rows would waste
+data and bias the slope. With a model of the covariate the missing values are latents. The data are
+simulated.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ missing = rng.random(n) < 1 / (1 + np.exp(-(z - 0.7) * 1.5))
 seen = np.where(missing, np.nan, x)
 
 # %%
-# PyMC turns entries that are NaN into variables of the model. They are drawn jointly with the
-# coefficients of both regressions; the slope that multiplies them is sampled with all of these
+# PyMC turns entries that are NaN into variables of the model. The sampler draws them jointly with
+# the coefficients of both regressions, and samples the slope that multiplies them with all of these
 # integrated out.
 
 with pm.Model() as model:

@@ -2,8 +2,8 @@
 Ordered answers
 ===============
 
-Answers on a scale from 0 to 4 are ordered, but their distances mean nothing. The ordered logistic
-distribution has one latent score, and cut points that are learned.
+Answers on a scale from 0 to 4 are ordered, but their distances have no meaning. The ordered
+logistic distribution has one latent score, and learns the cutpoints.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 Overdispersed counts
 ====================
 
-How often do people see a doctor? Counts vary more than Poisson's, so their distribution is negative
-binomial, with a dispersion that is learned. Data: the RAND health insurance experiment, every
-sixtieth of its 20 190 rows.
+How often do people see a doctor? The counts vary more than Poisson counts, so that the model is
+negative binomial with a learned dispersion. The data are every sixtieth of the 20 190 rows of the
+RAND health insurance experiment.
 """
 
 import matplotlib.pyplot as plt
@@ -40,8 +40,8 @@ ax.set_yticks(range(1, 5), beta["feature"].values)
 ax.set(xlabel="effect on the log rate", title="Posterior effects on the number of visits")
 
 # %%
-# The dispersion is far from Poisson's, and the share of people without any visit comes out as
-# observed.
+# The dispersion is far from Poisson's, and the model reproduces the share of people without a
+# visit.
 
 level, alpha = idata.posterior["level"].values.ravel(), idata.posterior["alpha"].values.ravel()
 mu = np.exp(level + X @ beta.values)

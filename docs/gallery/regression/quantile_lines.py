@@ -2,9 +2,9 @@
 Quantile regression
 ===================
 
-What do the poorest and the richest tenth spend on food at a given income? Under asymmetric Laplace
-noise the posterior of the line is about a quantile instead of the mean. Engel's 235 Belgian
-households, 1857, incomes and expenses in thousands of francs.
+Which expense on food do a tenth, a half and nine tenths of households with the same income stay
+below? Under asymmetric Laplace noise the line is a quantile instead of the mean. The data are
+Engel's 235 Belgian households of 1857, with incomes and expenses in thousands of francs.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ income, food = data["income"].to_numpy(), data["foodexp"].to_numpy()
 center = income.mean()
 
 # %%
-# PyMC's argument ``q`` is the quantile. Every one is a model of its own.
+# PyMC's argument ``q`` is the quantile. Each quantile has a separate model.
 
 
 def line(q):
@@ -35,7 +35,7 @@ quantiles = [0.1, 0.5, 0.9]
 posteriors = {q: line(q) for q in quantiles}
 
 # %%
-# The lines fan out: the more a household earns, the more it differs from others like it.
+# The lines fan out: the expenses of richer households vary more.
 
 grid = np.linspace(income.min(), 3, 50)
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")

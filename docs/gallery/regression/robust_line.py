@@ -2,8 +2,8 @@
 A line through data with outliers
 =================================
 
-Twenty points on a line, three of them far off. Under Student-t noise each observation has a weight
-of its own: the sampler draws it from a gamma distribution, and outliers get small ones.
+Twenty points lie on a line, but for three outliers. Under Student-t noise each observation has a
+precision, which the sampler draws from a gamma distribution. Outliers get small precisions.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ y = 1 + 2 * x + 0.3 * rng.standard_normal(20)
 y[[1, 3, 17]] += [8, 6, -7]
 
 # %%
-# The model is the usual one; only ``pac.sample`` in place of ``pm.sample`` is new.
+# The model is the usual one; ``pac.sample`` replaces ``pm.sample``.
 
 with pm.Model() as model:
     intercept = pm.Normal("intercept", 0, 5)
@@ -29,7 +29,7 @@ with pm.Model() as model:
     idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
-# Least squares is pulled off the line by three points, the posterior is not.
+# The three outliers shift the least-squares line, but not the posterior.
 
 posterior = idata.posterior
 lines = posterior["intercept"].values[..., None] + posterior["slope"].values[..., None] * x

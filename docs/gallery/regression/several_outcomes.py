@@ -2,8 +2,8 @@
 Regression of several outcomes
 ==============================
 
-Two outcomes are measured on each of 120 people, and their errors are correlated: what one says
-about a person tells something about the other. Simulated data.
+Each of 120 people has two outcomes with correlated errors, so that one outcome is informative about
+the other. The data are simulated.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +19,9 @@ errors = rng.multivariate_normal([0, 0], [[1, correlation * 0.5], [correlation *
 y = np.column_stack([1 + 0.8 * dose, -0.5 * dose]) + errors
 
 # %%
-# ``MvNormal`` takes one row of outcomes a person. Intercepts and slopes of both outcomes are drawn
-# jointly, given the Cholesky factor of the errors' covariance, which has an LKJ prior.
+# ``MvNormal`` takes one row of outcomes for each person. The sampler draws intercepts and slopes of
+# both outcomes jointly, given the Cholesky factor of the errors' covariance, which has an LKJ
+# prior.
 
 with pm.Model() as model:
     intercept, slope = pm.Normal("intercept", 0, 5, shape=2), pm.Normal("slope", 0, 5, shape=2)
@@ -42,7 +43,7 @@ ax.set(xlabel="dose", title="Two outcomes and their means, 90 % bands")
 ax.legend()
 
 # %%
-# The errors' correlation is a free result of the model.
+# The model also gives the correlation of the errors.
 
 found = posterior["chol_corr"].values[..., 0, 1]
 print(f"correlation of the errors: {found.mean():.2f} ± {found.std():.2f}")

@@ -2,9 +2,9 @@
 Few of many: shrinkage with local scales
 ========================================
 
-Twelve features, of which three matter. Each coefficient has a scale of its own and all share one,
-so that small coefficients shrink to zero and large ones stay: a horseshoe prior, with Student-t
-tails of its local scales.
+Three of twelve features matter. Each coefficient has a local scale, and all share a global scale,
+so that small coefficients shrink to zero and large ones stay: a horseshoe prior, whose local scales
+have Student-t tails.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ truth[[1, 4, 9]] = [2.0, -1.5, 1.0]
 y = X @ truth + rng.standard_t(4, 80)
 
 # %%
-# Given its scales the vector of coefficients is Gaussian; the scales are slice-sampled with the
+# Given the scales, the coefficients are Gaussian. The sampler updates the scales with the
 # coefficients integrated out, so that the funnel between the two does no harm.
 
 with pm.Model() as model:

@@ -2,8 +2,8 @@
 Truncated observations
 ======================
 
-Only values above zero were ever recorded: how many were lost is unknown. The likelihood of what is
-there is that of a normal distribution cut at zero.
+Only values above zero were recorded; the number of lost values is unknown. The likelihood of the
+recorded values is a normal distribution truncated at zero.
 """
 
 import matplotlib.pyplot as plt

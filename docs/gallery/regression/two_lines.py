@@ -2,9 +2,9 @@
 A mixture of two regressions
 ============================
 
-Measurements follow one of two lines, and nobody wrote down which. Each observation has an
-allocation, drawn given the lines; given all allocations both lines are drawn jointly. Simulated
-data.
+Each measurement follows one of two lines, but the line is not recorded. The sampler draws an
+allocation for each observation given the lines, and both lines jointly given all allocations. The
+data are simulated.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ first = rng.random(150) < 0.4
 y = np.where(first, 1.5 + x, -0.5 - 0.7 * x) + 0.3 * rng.standard_normal(150)
 
 # %%
-# The intercepts have priors apart from each other, so that the lines keep their names.
+# The intercepts have different prior means, so that the lines do not switch labels.
 
 with pm.Model() as model:
     intercept = pm.Normal("intercept", np.array([2.0, -2.0]), 1.0)

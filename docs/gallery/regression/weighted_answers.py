@@ -2,8 +2,8 @@
 Weighted observations, by hand
 ==============================
 
-A survey asked too many of one group, and has a weight for each answer. A weighted likelihood is no
-distribution of PyMC's; it is written as a ``pm.Potential`` and read as a density.
+A survey asked too many people of one group, and has a weight for each answer. PyMC has no weighted
+distributions; write the weighted log likelihood as a ``pm.Potential``.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Zero-inflated counts
 ====================
 
-Some visitors of a lake do not fish at all, the others catch a Poisson number of fish that grows
-with the hours they stay. A zero may be either.
+Some visitors of a lake do not fish. The others catch a Poisson number of fish that grows with the
+hours of their stay. A zero may come from either group.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 A hazard in steps
 =================
 
-Time is cut into intervals, with a constant hazard in each. The likelihood of a survival time is
-then that of Poisson counts, deaths out of time at risk; a random walk ties the log hazards of
-neighbouring intervals together.
+Time is cut into intervals with a constant hazard in each. The likelihood of the survival times then
+equals that of Poisson counts of deaths, with the time at risk as exposure. A random walk connects
+the log hazards of neighbouring intervals.
 """
 
 import matplotlib.pyplot as plt

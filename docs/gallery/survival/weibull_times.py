@@ -19,8 +19,8 @@ died = data["censors"].to_numpy() == 1
 age = (data["age"].to_numpy() - 45) / 10
 
 # %%
-# ``pm.Censored`` takes an upper bound for each observation: infinity where the death was seen, the
-# observed time where it was not.
+# ``pm.Censored`` takes an upper bound for each observation: infinity for an observed death, the
+# observed time otherwise.
 
 with pm.Model() as model:
     level, slope = pm.Normal("level", 6, 3), pm.Normal("slope", 0, 2)
@@ -46,7 +46,7 @@ ax.set(xlabel="days", ylabel="survival", title="Survival after a transplant, by 
 ax.legend()
 
 # %%
-# Older patients die sooner. Taking the censored times for deaths would make life look shorter.
+# Older patients die sooner. To count censored times as deaths would underestimate survival.
 
 slope = posterior["slope"].values
 print(f"probability that age shortens life: {np.mean(slope < 0):.3f}")

@@ -2,8 +2,8 @@
 Counts with memory: a latent AR(1)
 ==================================
 
-Monthly numbers of accidents are Poisson; their log rate returns to its mean step by step. The
-process is PyMC's ``AR``, recognised as Gaussian by its density.
+Monthly numbers of accidents are Poisson, and their log rate returns to its mean step by step. The
+rate is PyMC's ``AR``; the package recognises it as Gaussian by its density.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 The level of the Nile
 =====================
 
-A local level model of the flow at Aswan from 1871 to 1970: a Gaussian random walk, under Student-t
-noise for the odd year. The step's size and the noise are learned.
+A local level model of the flow at Aswan from 1871 to 1970: a Gaussian random walk with Student-t
+noise, which allows for unusual years. The model learns the size of the steps and of the noise.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 A probability that drifts
 =========================
 
-Was the goal kept? A player's rate of success over a career, as a random walk of the log odds, with
-the number of attempts known for each season.
+A player's rate of success over a career: the log odds are a random walk, and the number of attempts
+in each season is known.
 """
 
 import matplotlib.pyplot as plt

@@ -4,8 +4,8 @@ By Bernstein's theorem it is if and only if φ(0) = 1 and φ is completely monot
 
     (−1)ᵏ φ⁽ᵏ⁾(r) ≥ 0   for all r > 0 and k = 0, 1, 2, …
 
-Numerically this can only be refuted: the check computes derivatives to a finite order on a grid of
-r, by Cauchy's integral over a circle in the right half-plane, and the sign of the inverted density.
+Numerical checks can only refute this: they compute derivatives to a finite order on a grid of r, by
+Cauchy's integral over a circle in the right half-plane, and the sign of the inverted density.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ DENSITY_TOLERANCE = 1e-8  # of x f(x)
 
 
 def check_completely_monotone(log_phi: LogPhi, *, density: bool = True) -> str | None:
-    """Return what was expected and found where φ is not completely monotone, or None if it is.
+    """Return a message if φ is not completely monotone, or None if it is.
 
     log φ takes complex128 arrays of any shape, with Re ≥ 0 only. ``density`` also checks the sign
     of the inverted density, which may be negative where the distribution has atoms besides one at

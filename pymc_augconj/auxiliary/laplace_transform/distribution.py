@@ -3,8 +3,8 @@
 φ(s) = E exp(−sω) for ω ≥ 0. The tilt by r ≥ 0 has the density exp(−rω) π(ω)/φ(r), so its Laplace
 transform is φ(s + r)/φ(r), and with K = log φ its mean is −K′(r) and its variance K″(r).
 
-φ is given as ``log_phi``, a vectorised function from complex128 arrays to complex128 arrays of the
-same shape. It is called in the closed right half-plane only, where every Laplace transform is
+The argument ``log_phi`` is a vectorised function from complex128 arrays to complex128 arrays of the
+same shape. The class calls it only in the closed right half-plane, where every Laplace transform is
 analytic, so that a branch cut on the negative axis is harmless.
 
 For the distribution with density ∝ φ(e²) of a residual e, |e| is tabulated on the same
@@ -41,7 +41,7 @@ class TiltedDistribution:
     Attributes
     ----------
     origin : float
-        End of the support, ω ≥ origin; zero but for distributions that keep away from zero.
+        Lower end of the support, ω ≥ origin; zero for most distributions.
     scale : float
         The r at which −log φ₀ is one (or half its limit, if it stays below two), where
         φ₀(s) = φ(s) exp(s · origin) is the transform of ω − origin. 1/scale is a typical ω.

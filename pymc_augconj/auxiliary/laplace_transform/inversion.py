@@ -1,8 +1,8 @@
 """F and the density at given x for a batch of tilts, each with its method of inversion.
 
-Wide tilts take Euler summation, see :mod:`.quantiles`. Those with a standard deviation that is
-small beside their mean have a large |log φ|, of which Euler summation would magnify the rounding;
-but they live, up to a mass ε, on an interval [low, high] with ends by Chernoff's bound,
+Wide tilts take Euler summation, see :mod:`.quantiles`. Tilts with a standard deviation that is
+small relative to their mean have a large |log φ|, and Euler summation would magnify its rounding.
+Their mass, up to ε, lies in an interval [low, high] with ends by Chernoff's bound,
 
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
@@ -10,11 +10,12 @@ but they live, up to a mass ε, on an interval [low, high] with ends by Chernoff
 high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period. Its error is about ε. The nodes do not
 depend on x, so one evaluation of φ serves all of Newton's steps.
 
-**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny: the normal distribution
-with corrections of second order in them, whose error is 1e-8 at the switch-over. The rounding of
-log φ, of the order of 1/CV², then ruins any inversion.
+**Cornish–Fisher** (`normal_cumulants`). For tiny skewness and excess kurtosis the normal
+distribution with corrections of second order in these, whose error is 1e-8 at the switch-over. The
+rounding of log φ, of the order of 1/CV², then ruins any inversion.
 
-An inversion has an absolute error. But the density at x of one tilt gives that of every other,
+An inversion has an absolute error. But the density at x of one tilt gives the density of every
+other tilt,
 
     log f_r(x) = log f_ρ(x) + (ρ − r) x + log φ(ρ) − log φ(r),
 

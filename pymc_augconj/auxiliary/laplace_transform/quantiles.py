@@ -44,7 +44,7 @@ LAST_STEP = 1e-5  # in log x: the error after a step is of the order of its squa
 def quantile_tilted(u: ArrayLike, log_phi: LogPhi | TiltedDistribution, r: ArrayLike) -> Array:
     """Return the quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
 
-    u up to P(ω = 0) gives zero, and u nearer to 0 or 1 than 1e-12 is moved to that. Raises
+    u up to P(ω = 0) gives zero; u within 1e-12 of 0 or 1 is moved to that distance. Raises
     ValueError if an r is negative or not finite, log φ is not finite there, or a u is not a
     probability. For many draws under one φ :class:`.table_sampler.TiltedSampler` is faster.
     """

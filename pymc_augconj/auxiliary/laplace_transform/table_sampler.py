@@ -6,13 +6,13 @@ until the interpolant is as good as the inversion. The density at each node is i
 saddlepoint (`density`), so the error is relative for every tilt.
 
 A draw finds its quantile from the integrals of exp(h(v) − r e^v)/φ(r) over small cells, which must
-add up to one less the atom, within 1e-7. Where they do not, or where the tilt is too narrow for the
-cells, the draw is by inversion (`quantiles`), with the same uniform.
+add up to one minus the atom, within 1e-7. If they do not, or the tilt is too narrow for the cells,
+the draw is by inversion (`quantiles`), with the same uniform.
 
-φ that differ by the scale of r share one table: if φ'(r) = φ(k r) then ω' is k ω. So learning the
-scale of a likelihood (b, σ, ρ) needs no table at every step. Two φ are compared on a grid, after
-both are scaled to log φ = −1; as both are analytic, agreement to rounding on the real axis is
-agreement in the half-plane.
+Several φ that differ by the scale of r share one table: if φ'(r) = φ(k r) then ω' is k ω. Learning
+the scale of a likelihood (b, σ, ρ) therefore needs no new table at every step. Two φ are compared
+on a grid, after both are scaled to log φ = −1; as both are analytic, agreement to rounding on the
+real axis is agreement in the half-plane.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Recognition checks itself against PyMC: a wrong reading must be impossible to miss.
+"""Checks of a parsed model against PyMC: no misread model may pass.
 
-Predictors and log densities are compared entry by entry, over what a sampler can reach: with
-hyperparameters from their prior, and latents at their own scale, far in its tails, and where every
-column of a design brings the predictor as far as links go. The tolerance is rounding alone: some
-hundred units in the last place of the two numbers; where they differ by more, the error by which
-PyMC's own graph rounds there, see :meth:`.Interpreter.with_rounding`.
+The checks compare predictors and log densities entry by entry, over the region that a sampler can
+reach: with hyperparameters from their prior, and with latents at their own scale, far in its tails,
+and where every column of a design takes the predictor to the ends of the link. The tolerance is
+rounding alone: some hundred units in the last place of the two numbers; if they differ by more, the
+rounding error of PyMC's own graph there, see :meth:`.Interpreter.with_rounding`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pymc_augconj.point import Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.predictors import Predictors, innovation_key
 
-# How the latents are drawn, at one point after the other: with entries at their prior standard
-# deviations, times a number; or such that every column brings as much to the predictor, and each
-# block a root mean square of that number.
+# Scales of the latents at successive points: entries at their prior standard deviations, times a
+# number; or entries such that all columns contribute equally to the predictor, and each block a
+# root mean square of that number.
 _PRIOR, _COLUMNS, _MIXED = "prior", "columns", "mixed"
 _DRAWS = (
     ((_PRIOR, 0.0), (_PRIOR, 1.0), (_COLUMNS, 40.0)),
@@ -45,7 +45,7 @@ _SCALES = (0.1, 1.0, 8.0, 40.0)
 # Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
 _ROUNDING = 256.0 * np.finfo(float).eps
 
-# Of PyMC's log density where only its compiled form can be had, with what is of single precision.
+# Tolerance for PyMC's compiled log density, which may have parts in single precision.
 _COMPILED = 1e-6
 
 # An entry that rounding moves by more is not compared.
@@ -70,8 +70,8 @@ def check_reading(
     """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
 
     ``densities`` are PyMC's log densities of the sites, as functions of the point and the
-    innovations; ``wholes`` their sums, by the names of sites whose entries were found in a sum. A
-    RecognitionError says that they differ, and then nothing may be sampled from the reading.
+    innovations; ``wholes`` their sums, by the names of sites whose entries were found in a sum. If
+    they differ it raises a RecognitionError, and the model must not be sampled.
     """
     points = [point for point in points if np.isfinite(_uncompiled(model.log_prior, point))]
     compared = dict.fromkeys((site.name for site in model.sites), 0)
@@ -154,7 +154,7 @@ def _check_predictors(
     maps: Sequence[LinearMap],
     offset: np.ndarray,
 ) -> np.ndarray:
-    """Return PyMC's η, which the maps must give, too."""
+    """Return PyMC's η; raise RecognitionError if the maps give another η."""
     theirs = model.predictor(point, innovations)
     parts = [A.apply(u) for A, u in zip(maps, innovations.values(), strict=True)]
     ours = np.sum([offset, *parts], axis=0)
@@ -178,7 +178,7 @@ def _check_predictors(
 
 
 def _differ(ours: np.ndarray, theirs: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Return where PyMC's numbers are finite, and ours differ by more than ``bound``."""
+    """Return where PyMC's numbers are finite and ours differ by more than ``bound``."""
     with np.errstate(invalid="ignore"):
         return np.isfinite(theirs) & ~(np.abs(ours - theirs) <= bound)
 
@@ -216,7 +216,7 @@ class _Theirs:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """As the graph is written; in its stable form where that cannot be evaluated."""
+        """Values of the graph as written, or of its stable form if that cannot be evaluated."""
         written = self.density.as_written(self.point)
         return self.stable if written is None else written
 
@@ -226,7 +226,7 @@ class _Theirs:
 
     @cached_property
     def bound(self) -> np.ndarray:
-        """By how much rounding may move the values."""
+        """Bound on the effect of rounding on the values."""
         found = self.density.with_rounding(self.point)
         return _COMPILED * (1.0 + np.abs(self.values)) if found is None else found[1]
 
@@ -242,7 +242,7 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
     # PyMC's probability may underflow; it may not be zero where ours is not small.
     vanishes = np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & ~np.isneginf(values).all()
     if (wrong | vanishes).any():
-        # What an unstable formula makes of it is not what PyMC computes.
+        # PyMC computes the stable form, not the unstable formula.
         values = theirs.stable
         bound = _rounding_of(ours, values)
         wrong = _differ(ours, values, bound)
@@ -265,7 +265,7 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
 
 
 def _rounding_of(ours: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return by how much two formulas may differ of which none loses digits."""
+    """Return the rounding difference of two formulas that lose no digits."""
     magnitude = np.abs(values) + np.abs(np.where(np.isfinite(ours), ours, 0.0))
     # No less than of a number of order one: log(1 − F) is the logarithm of such a number.
     bound = _ROUNDING * np.maximum(magnitude, 1.0)
@@ -277,7 +277,7 @@ def _rounding_of(ours: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _check_rows(
     site: Site, eta: np.ndarray, point: Point, together: np.ndarray, theirs: _Theirs
 ) -> None:
-    """Evaluate a density that was rebuilt row by row at some of its rows alone."""
+    """Raise RecognitionError if a rebuilt density at some rows depends on the other rows."""
     # In no order, which a function of other rows might keep.
     some = np.random.default_rng(3).permutation(site.size)[: max(site.size // 2, 1)]
     params = select_params(site.params(point), some, site.size)

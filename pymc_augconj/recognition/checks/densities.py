@@ -1,6 +1,6 @@
 """PyMC's own log densities, of the observed variables and of the hyperparameters.
 
-Faults of PyMC and PyTensor that change a density give a warning; the package's own is right.
+Faults of PyMC and PyTensor that change a density cause a warning; the package's density is correct.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def log_densities(
 def whole_potential(
     observed: ObservedGraph, latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> pt.TensorVariable | None:
-    """Return the graph of a potential as PyMC adds it up, shape (1,); None of other variables.
+    """Return the graph of a potential as PyMC adds it up, shape (1,); None for other variables.
 
-    Its terms, of which :func:`log_densities` has the entries, were found in this graph.
+    :func:`log_densities` has the entries of the terms in this graph.
     """
     if observed.density is None:
         return None
@@ -57,7 +57,7 @@ def whole_potential(
 
 
 def prior_terms(structure: Structure, space: ValueSpace) -> dict[str, Variable]:
-    """Return log densities of all that depends on hyperparameters alone, by name."""
+    """Return log densities of all variables that depend on hyperparameters alone, by name."""
     model = space.model
     potentials = [factor for factor in structure.factors if factor in model.potentials]
     variables = [factor for factor in structure.factors if factor not in potentials]
@@ -81,8 +81,8 @@ def log_prior(
 ) -> pt.TensorVariable:
     """Return the sum of :func:`prior_terms`.
 
-    It is −∞ where PyMC's ``densities`` of the observed variables are for want of parameters in
-    range, which the package's own densities do not look at.
+    It is −∞ where PyMC's ``densities`` of the observed variables are −∞ because a parameter is out
+    of range, which the package's own densities do not check.
     """
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
     conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
@@ -92,7 +92,7 @@ def log_prior(
 def _conditions(
     densities: Sequence[Variable], space: ValueSpace, innovations: Sequence[Variable]
 ) -> list[Variable]:
-    """Return what PyMC demands of parameters that depend on hyperparameters alone."""
+    """Return PyMC's conditions on parameters that depend on hyperparameters alone."""
     hyperparameters = list(space.inputs.values())
     demanded = [
         condition
@@ -114,7 +114,7 @@ _ROUNDING = 1e-6
 
 
 def warn_of_faults(model: ModelIndex, densities: Mapping[str, Variable], start: Point) -> None:
-    """Warn where PyMC's log density is wrong, as it is written or as PyTensor compiles it.
+    """Warn if PyMC's log density is wrong, as written or as compiled by PyTensor.
 
     ``densities`` are PyMC's log densities by the names of variables and potentials.
     """
@@ -154,7 +154,7 @@ def warn_of_faults(model: ModelIndex, densities: Mapping[str, Variable], start: 
 
 
 def _values(model: ModelIndex, var: Variable, start: Point) -> tuple[float, float]:
-    """Return the right log density, and the one that PyTensor compiles for PyMC, near the start."""
+    """Return the correct log density near the start, and the one that PyTensor compiles."""
     rng = np.random.default_rng(0)
     # Entries that are equal there would hide that one is taken for the other.
     point = {name: value + 0.1 * rng.standard_normal(value.shape) for name, value in start.items()}

@@ -1,12 +1,12 @@
 """Whether flat coefficients have a proper posterior.
 
-Flat coefficients b act on the predictors by a design X, η = Xb + what has a proper prior. Their
-posterior is improper if every observation's likelihood stays away from zero along some b ≠ 0:
-where p(yᵢ | η) vanishes for η → ±∞ that takes xᵢᵀb = 0, where it vanishes for η → −∞ alone (a one
-of a Bernoulli variable) xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly dependent, or if the
-observations are separated (Albert & Anderson 1984, Biometrika 71), which a linear program tells.
-Observations of several predictors are looked at for dependent columns alone, of the derivatives of
-log densities by b (Speckman, Lee & Sun 2009, Statistica Sinica 19).
+Flat coefficients b enter the predictors by a design X, η = Xb plus terms with a proper prior. Their
+posterior is improper if every observation's likelihood stays away from zero along some b ≠ 0. If
+p(yᵢ | η) vanishes for η → ±∞ this requires xᵢᵀb = 0; if it vanishes only for η → −∞ (a Bernoulli
+variable that is one) it requires xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly dependent,
+or if the observations are separated (Albert & Anderson 1984, Biometrika 71), which a linear program
+detects. For observations of several predictors the check is only for linearly dependent columns, of
+the derivatives of log densities by b (Speckman, Lee & Sun 2009, Statistica Sinica 19).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PART = 1e-6
 
 
 def check_proper(model: LatentGaussianModel, points: Sequence[Point]) -> None:
-    """Raise a RecognitionError if the data determine flat coefficients at none of ``points``."""
+    """Raise a RecognitionError if flat coefficients are improper at all ``points``."""
     flat = [i for i, block in enumerate(model.blocks) if block.is_flat]
     if not flat or model.n_rows * sum(model.blocks[i].size for i in flat) > _LARGEST_DESIGN:
         return
-    # What multiplies a coefficient may be zero at one of the points.
+    # The factor of a coefficient may be zero at one of the points.
     for point in points:
         found = _improper(model, flat, point)
         if found is None:
@@ -148,7 +148,7 @@ def _separating(X: Array, down: Mask, up: Mask) -> Array | None:
 
 
 def _names(blocks: Sequence[LatentBlock], direction: Array) -> list[str]:
-    """Return the blocks that a direction moves, and which entry where it is one of several."""
+    """Return the blocks that a direction moves, with the entry if it is one of several."""
     names, start = [], 0
     for block in blocks:
         own = np.abs(direction[start : start + block.size]) > _PART * np.abs(direction).max()

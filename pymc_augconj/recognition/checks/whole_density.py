@@ -1,4 +1,4 @@
-"""The log density of a whole model, by PyMC: what a sampler's is compared with as it moves."""
+"""PyMC's log density of a whole model, for comparison with a running sampler's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROUNDING = 256.0 * np.finfo(float).eps
 # A difference of log densities that changes no probability by more than this part of it.
 _NEGLIGIBLE = 1e-6
 
-# Of a log density in PyMC's compiled form, which tells no rounding.
+# Tolerance for PyMC's compiled log density, whose rounding is unknown.
 _COMPILED = 1e-6
 
 # Entries of the largest array that is worth a few evaluations: a covariance of 4096 latents.
@@ -33,14 +33,14 @@ _LARGEST_ARRAY = 2**24
 
 
 class Sampler(Protocol):
-    """Whose log density is compared."""
+    """A sampler whose log density is compared."""
 
     def site_log_densities(self, point: Point) -> Mapping[str, float]:
         """Return the log density of every observed variable, by name."""
         ...
 
     def rounding(self, point: Point) -> float:
-        """Return by how much rounding of the prior's covariances moves the log density."""
+        """Return the effect on the log density of rounding in the prior's covariances."""
         ...
 
 
@@ -58,7 +58,7 @@ class WholeDensity:
     def check(self, point: Point, ours: float, sampler: Sampler, where: str) -> None:
         """Raise a RecognitionError if a sampler's log density differs from PyMC's beyond rounding.
 
-        ``where`` says how the sampler got to ``point``, for the message.
+        ``where`` describes the step at ``point``, for the message.
         """
         differing = False
         for terms in self._readings(point):
@@ -91,11 +91,11 @@ class WholeDensity:
         )
 
     def _readings(self, point: Point) -> Iterator[list[Array]]:
-        """Yield PyMC's terms as they are written and, should these not do, as they are compiled."""
+        """Yield PyMC's terms as written and, if these disagree, as compiled."""
         terms = self._density.as_written(point)
         if terms is not None and all(np.isfinite(term).all() for term in terms):
             yield terms
-        # What an unstable formula makes of it is not what PyMC computes.
+        # PyMC computes the stable form, not the unstable formula.
         with suppress(np.linalg.LinAlgError):
             yield self._density(point)
 

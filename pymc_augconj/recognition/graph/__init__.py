@@ -8,7 +8,7 @@
 ``derive``         PyMC's log density and distribution function as graphs
 ``functions``      graphs as functions of PyMC's point
 ``interpreter``    execution of a graph, one NumPy call for each operation
-``rewrite``        simplification, so that spellings look alike; guards against rounding
+``rewrite``        simplification to one spelling; guards against rounding
 ``rounding``       bounds on the rounding of a graph's results
 ``signs``          whether the sign of a graph depends on some of its inputs
 ``space``          from random variables to PyMC's point

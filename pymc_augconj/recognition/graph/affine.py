@@ -1,10 +1,10 @@
-"""Whether a predictor is affine in the latents, decided on the graph; and its coefficients.
+"""Symbolic test that a predictor is affine in the latents, and its coefficients.
 
-η(u) is affine in u exactly when its pullback w ↦ (∂η/∂u)ᵀ w does not depend on u. The pullback
-is differentiated symbolically and simplified; if u has vanished from the result, η is affine,
-whatever its spelling. The matrix A = ∂η/∂u itself is then found by evaluating A on a few
-vectors: whether every row of A has a single entry (indexing, possibly scaled) takes three
-products, so a million observations never become a dense matrix.
+η(u) is affine in u if and only if its pullback w ↦ (∂η/∂u)ᵀ w does not depend on u. The pullback
+is differentiated symbolically and simplified; if u does not occur in the result, η is affine, for
+any spelling. Evaluating A = ∂η/∂u on a few vectors then gives the matrix: three products show
+whether every row of A has a single entry (indexing, possibly scaled), so that a million
+observations never become a dense matrix.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def at_zero(
 ) -> list[TensorVariable]:
     """Return the graphs, simplified, with zeros for vectors ``inputs`` of known length.
 
-    If the graphs do not depend on the values of ``inputs``, this removes their shapes.
+    If the graphs do not depend on the values of ``inputs``, this also removes their shapes.
     """
     zeros = {var: pt.zeros(var.type.shape, dtype=var.dtype) for var in inputs}
     return simplify(substitute(graphs, zeros))
@@ -118,7 +118,7 @@ def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariabl
 
 
 def has_misleading_derivative(var: TensorVariable) -> bool:
-    """Return whether derivatives do not depend on the argument although the op is not affine."""
+    """Return whether derivatives are constant although the op is not affine."""
     if not var.dtype.startswith("float"):
         return True
     return scalar_name(var) in _PIECEWISE_AFFINE
@@ -154,7 +154,7 @@ def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorV
     return order
 
 
-# -- operations that are affine in some of their arguments, whatever the numbers ------------------
+# -- operations that are affine in some of their arguments, for any numbers -----------------------
 #
 # Most predictors are written with these alone, and most parts of a density that are not affine are
 # a curved function of a predictor. Finding that out takes no derivatives, and no rewriting of them.
@@ -168,7 +168,7 @@ class _Degree(Enum):
 
 _CONSTANT = _Degree.CONSTANT
 
-# Elementwise functions of one argument that are curved wherever they are defined.
+# Elementwise functions of one argument that are curved on their whole domain.
 _CURVES = frozenset(
     {"Erf", "Erfc", "Erfcx", "Exp", "Expm1", "Log", "Log1p", "Reciprocal", "Sigmoid", "Softplus"}
     | {"Sqr", "Sqrt", "Tanh"}
@@ -180,8 +180,8 @@ _KEEPING = (DimShuffle, Reshape, ViewOp)
 
 
 def affine_by_its_ops(graph: Variable, inputs: Collection[Variable]) -> bool | None:
-    """Return whether ``graph`` is jointly affine in ``inputs``; None if its ops do not tell."""
-    # What is not among them does not depend on the inputs.
+    """Return whether ``graph`` is jointly affine in ``inputs``; None if its ops do not show it."""
+    # Variables outside it do not depend on the inputs.
     known: dict[Variable, _Degree | None] = dict.fromkeys(inputs, _Degree.AFFINE)
     for node in toposort([graph], blockers=inputs):
         if isinstance(node.op, Shape | Shape_i) or known.keys().isdisjoint(node.inputs):
@@ -241,7 +241,7 @@ def _if_affine(degrees: Iterable[_Degree | None]) -> _Degree | None:
 
 
 def _is_never_zero(factor: Variable) -> bool:
-    """Return whether a factor is not zero everywhere, as far as it is known."""
+    """Return whether a factor is not a constant with a zero entry."""
     while factor.owner is not None and isinstance(factor.owner.op, DimShuffle):
         (factor,) = factor.owner.inputs
     return not isinstance(factor, Constant) or bool(np.all(pt.as_tensor(factor).data != 0.0))

@@ -1,8 +1,9 @@
 """log(1 − F) in forms that keep its digits, and its finiteness, where F is close to one.
 
-PyMC has log(1 − exp(log F)) for the probability above a bound. Where log F is itself the logarithm
-of a complement that is exact; where 1 − F is below the smallest number it is −∞, which no
-expectation under a Gaussian survives. So the complement is taken in the formula of log F.
+PyMC computes log(1 − exp(log F)) for the probability above a bound. This is exact if log F is
+itself the logarithm of a complement. If 1 − F is below the smallest number it is −∞, which makes
+every expectation under a Gaussian −∞. This module therefore takes the complement in the formula of
+log F.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def with_exact_complements(graph: Variable) -> Variable:
 
 
 def _complement(log_cdf: Variable) -> Variable | None:
-    """Return log(1 − exp(log_cdf)), or None where no form better than that is known."""
+    """Return log(1 − exp(log_cdf)) in a better form, or None if none is known."""
     if isinstance(log_cdf, Constant):
         # Nothing below: everything above.
         return pt.zeros_like(log_cdf) if np.all(np.isneginf(log_cdf.data)) else None
@@ -92,7 +93,7 @@ _RULES: dict[str, Callable[[Variable], Variable | None]] = {
 
 
 def _log(graph: Variable) -> Variable:
-    """Return log of a product, the exponentials in it taken out."""
+    """Return the log of a product, with its exponentials taken out."""
     if scalar_name(graph) == "Exp":
         return graph.owner.inputs[0]
     if scalar_name(graph) == "Neg" and scalar_name(graph.owner.inputs[0]) == "Mul":

@@ -17,14 +17,14 @@ def is_tensor(var: Variable) -> bool:
 
 
 def folded(graph: Variable) -> Variable:
-    """Return a constant for a graph of constants, any other as it is."""
+    """Return a constant for a graph of constants, any other graph unchanged."""
     if is_constant(graph):
         return pt.constant(np.array(PointFunction(graph, {})({}), dtype=float))
     return graph
 
 
 def constant_number(var: Variable) -> np.ndarray | None:
-    """Return the number that every entry of a constant, or of a graph of constants, is."""
+    """Return the common number of all entries of a constant, or of a graph of constants."""
     if not is_tensor(var) or not is_constant(var):
         return None
     value = np.asarray(PointFunction(var, {})({}))

@@ -1,6 +1,6 @@
-"""The random variables of a model: which depend on which, their parameters and their names.
+"""The random variables of a model: their dependences, parameters and names.
 
-Names are as users of PyMC write them: the class of a random variable often has another one
+Names are the names that users of PyMC write: the class of a random variable often has another name
 (``NegBinomialRV``, ``WeibullBetaRV``), and PyMC writes some distributions as others: an ordered
 logistic regression as a ``Categorical``.
 """
@@ -35,7 +35,7 @@ _NONE: frozenset[Variable] = frozenset()
 
 
 class ModelIndex:
-    """The random variables of a model and what depends on them, from one walk through its graph.
+    """The random variables of a model and their dependences, from one walk through its graph.
 
     Attributes that :class:`pymc.Model` has are those of ``model`` when the index was made.
 
@@ -89,7 +89,7 @@ class ModelIndex:
         return _NONE.union(*(self._nearest.get(var, _NONE) for var in walk(list(graphs), expand)))
 
     def with_ancestors(self, variables: Iterable[Variable]) -> set[Variable]:
-        """Return random variables and all those that they depend on."""
+        """Return random variables and all their ancestors."""
         return set(walk(list(variables), lambda var: list(self.parents[var])))
 
     @cached_property
@@ -188,7 +188,7 @@ def _name_of_mixture(name: str, rv: Variable) -> str:
 
 
 def _name_of_categorical(rv: Variable) -> str:
-    """Tell classes with cutpoints from others by how PyMC writes their probabilities."""
+    """Distinguish classes with cutpoints from others by PyMC's formula of the probabilities."""
     p = rv.owner.op.dist_params(rv.owner)[0]
     while p.owner is not None and isinstance(p.owner.op, ViewOp):
         (p,) = p.owner.inputs

@@ -20,7 +20,7 @@ from .rewrite import is_random, substitute
 
 
 def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
-    """Return the graph of log p(value), elementwise, or None where PyMC has none."""
+    """Return the graph of log p(value), elementwise, or None if PyMC has none."""
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # but one of its observed and missing entries together
     try:
@@ -31,7 +31,7 @@ def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable
 
 
 def log_cdf_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
-    """Return the graph of log P(Y ≤ value), or None where PyMC has none."""
+    """Return the graph of log P(Y ≤ value), or None if PyMC has none."""
     try:
         return _derived(pm.logcdf, model, rv, value)
     except (NotImplementedError, TypeError, ValueError):
@@ -66,8 +66,8 @@ def log_densities_of(
 ) -> list[Variable]:
     """Return the log densities of random variables, elementwise, as functions of PyMC's point.
 
-    PyMC rewrites the graph of what it derives densities of, covariances and their factors too. Of
-    plain draws it is given the distributions alone, and the parameters are put in afterwards.
+    To derive a density PyMC rewrites the whole graph, including covariances and their factors. For
+    plain draws this function passes only the distributions, and inserts the parameters afterwards.
     """
     if not variables:
         return []
@@ -101,7 +101,7 @@ def all_log_densities(model: ModelIndex) -> list[Variable]:
 def _without_parameters(
     model: ModelIndex, rv: Variable
 ) -> tuple[Variable, dict[Variable, Variable]] | None:
-    """Return a draw of unnamed parameters, and the graphs of these; None if it is no plain draw."""
+    """Return a draw with unnamed parameters, and the parameters' graphs; None if not plain."""
     if not is_random(rv):
         return None
     node, basic = rv.owner, set(model.basic_RVs)

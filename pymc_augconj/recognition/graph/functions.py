@@ -1,4 +1,4 @@
-"""Turning PyTensor graphs into plain functions of a PyMC point."""
+"""PyTensor graphs as plain functions of a PyMC point."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class PointFunction:
         self._interpreter: Interpreter | None = None
 
     def compile(self) -> PointFunction:
-        """Compile now rather than at the first call; returns itself."""
+        """Compile now rather than at the first call; return itself."""
         self._compiled()
         return self
 
@@ -122,7 +122,7 @@ class PointFunction:
         return self._function
 
     def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
-        """Return the registers of the value, or of each; see :class:`.OnTape`."""
+        """Return the registers of the value, or of each value; see :class:`.OnTape`."""
         function = self._compiled()
         if not self._inputs and not self.shared:
             return self._unpacked([tape.constants(value) for value in function({})])
@@ -177,7 +177,7 @@ class PointFunction:
         return None
 
     def with_rounding(self, point: Point) -> tuple[Any, Any] | None:
-        """As :meth:`as_written`, with bounds on rounding: :meth:`.Interpreter.with_rounding`."""
+        """Like :meth:`as_written`, with bounds on rounding: :meth:`.Interpreter.with_rounding`."""
         with suppress(NotInterpretedError):
             values, bounds = self._interpret(Interpreter.with_rounding, point)
             return self._unpacked(values), self._unpacked(bounds)
@@ -327,5 +327,5 @@ class SharedData:
         self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
 
     def changed(self) -> bool:
-        """Return whether any has been given another value since."""
+        """Return whether the value of any variable has changed since."""
         return any(variable.get_value(borrow=True) is not value for variable, value in self._values)

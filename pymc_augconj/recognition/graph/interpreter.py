@@ -1,8 +1,8 @@
-"""Executing graphs without rewriting them, by one NumPy call per operation.
+"""Execution of graphs without rewriting, by one NumPy call per operation.
 
 Rewriting a graph takes PyTensor some tens of milliseconds, and most functions of a model are
-evaluated a few times at most. What rewriting is good for besides speed is lost, the stable form
-of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
+evaluated a few times at most. Execution without rewriting loses the stable form of formulas like
+log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ _OF_UNSTABLE_FORMULAS = frozenset(
 
 
 class NotInterpretedError(Exception):
-    """A graph, or its value at these arguments, is not for the interpreter."""
+    """The interpreter cannot evaluate a graph at these arguments."""
 
 
 class Interpreter:
     """A graph as a function, executed an operation at a time; parts of constants are computed once.
 
-    ``inputs`` are all leaves but constants and shared variables; with ``draws`` the graph may have
-    random variables, whose generators are inputs. A NotInterpretedError says that it has an
-    operation that is not one of NumPy's (a loop), or an array of more than ``largest_array``
-    entries.
+    ``inputs`` are all leaves except constants and shared variables; with ``draws`` the graph may
+    have random variables, whose generators are inputs. Raises NotInterpretedError for an operation
+    that NumPy lacks (a loop), or an array of more than ``largest_array`` entries.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Interpreter:
 
     @property
     def is_stable(self) -> bool:
-        """Whether rewriting would find no part to replace by one that is numerically more stable.
+        """Whether rewriting would make no part numerically more stable.
 
         Nodes that depend on constants only do not count, as rewriting does not change them either.
         """
@@ -150,7 +149,7 @@ class Interpreter:
             values[var] = value
 
     def _evaluate_constants(self) -> dict[Variable, Any]:
-        """Return the values of constants, and of what depends on nothing else, that are needed."""
+        """Return the needed values of constants and of graphs of constants."""
         leaves = [*self._constants, *(v for node in self._constant_nodes for v in node.inputs)]
         values = {var: var.data for var in leaves if isinstance(var, Constant)}
         last = last_uses(self._constant_nodes, self._constants)
@@ -162,7 +161,7 @@ class Interpreter:
 
 
 def _call_of(node: Apply) -> Call:
-    """Return a node's function, of which a condition that is not met is no error."""
+    """Return a node's function, without errors for unmet conditions."""
     if isinstance(node.op, CheckParameterValue) and node.op.can_be_replaced_by_ninf:
         return _first_if_all
     return lower(node)[0]
@@ -178,7 +177,7 @@ def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
 
 
 def _expanded(outputs: Sequence[Variable]) -> list[Variable]:
-    """Return graphs in which ops that stand for a graph, log Σ exp say, are that graph."""
+    """Return graphs with ops that represent a graph, such as log Σ exp, replaced by it."""
     found = list(outputs)
     while node := next(filter(_is_a_graph, toposort(found)), None):
         found = clone_replace(found, dict(zip(node.outputs, inline_ofg_node(node), strict=True)))
@@ -209,7 +208,7 @@ def _value(shared: SharedVariable) -> np.ndarray:
 
 
 def _size_of(var: Variable) -> int:
-    """Return the number of entries that the type of ``var`` tells; 0 where it does not."""
+    """Return the number of entries by the type of ``var``; 0 if unknown."""
     shape = getattr(var.type, "shape", ())
     return 0 if None in shape else math.prod(shape)
 

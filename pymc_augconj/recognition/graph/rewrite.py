@@ -1,9 +1,9 @@
-"""Simplifying graphs, so that different spellings of one formula look alike.
+"""Simplification of graphs, so that different spellings of one formula become equal.
 
-Guards against rounding replace a probability of exactly 0 or 1 by one next to it. bambi, for one,
-writes p = switch(eq(p, 1), 1 − ε, p) with ε the machine epsilon, so that no log density is −∞. That
-is p but where p was rounded to 1, and is read as p: the densities differ where an observation has a
-probability below ε.
+Guards against rounding replace a probability of exactly 0 or 1 by an adjacent number. For example,
+bambi writes p = switch(eq(p, 1), 1 − ε, p) with ε the machine epsilon, so that no log density is
+−∞. This equals p unless p was rounded to 1, and recognition treats it as p: the densities differ
+where an observation has a probability below ε.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variab
     log(exp(f)), and so on. Leaves and random variables keep their identity; the given graphs are
     not changed.
 
-    With ``shapes`` the shapes in the graphs are computed from those of their leaves, so that what
-    nothing but the shape of is used vanishes from them.
+    With ``shapes`` the shapes in the graphs are computed from the shapes of their leaves, so that
+    variables that enter only by their shape vanish.
     """
     # PyTensor rewrites in place, and would change the user's own model; but what it copies has
     # copies of the random variables, which nothing would find. So it sees them as inputs.
@@ -96,12 +96,12 @@ def substitute(
     return [new[graph] for graph in graphs]
 
 
-# By how much a guard may change a number.
+# Largest change of a number by a guard.
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def without_guards(graphs: Sequence[Variable]) -> list[Variable]:
-    """Return the graphs with every guard against rounding replaced by what it guards."""
+    """Return the graphs with every guard against rounding replaced by its argument."""
     guards = {var: inner for var in ancestors(graphs) if (inner := _guarded(var)) is not None}
     if not guards:
         return list(graphs)
@@ -114,7 +114,7 @@ def without_guards(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 def _guarded(var: Variable) -> Variable | None:
-    """Return x where ``var`` is switch(eq(x, c), c′, x) with c′ equal to c but for rounding."""
+    """Return x if ``var`` is switch(eq(x, c), c′, x) with c′ equal to c up to rounding."""
     if not _is(var, Switch):
         return None
     condition, then, otherwise = var.owner.inputs

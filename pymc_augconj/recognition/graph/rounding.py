@@ -44,14 +44,14 @@ class Rounding:
     """Evaluates a graph in double precision, with a bound on the error of each entry.
 
     Elementwise operations are evaluated with each argument moved by its own bound, both ways; the
-    bounds of sums and products of matrices follow from magnitudes. So where p is next to one they
-    tell how many digits log(1 − p) has left. Any other operation (a Cholesky factor) has the
-    largest difference of a few evaluations of the graph in which every result is moved by a few
-    units in the last place (Parker's Monte Carlo arithmetic, 1997). A number of single precision,
-    the √2 of a normal distribution function say, is moved by a unit in the last place of that,
-    twice what rounding can do: another graph of the same density may have it in double precision.
+    bounds of sums and products of matrices follow from magnitudes. Near p = 1 the bounds thus show
+    the number of correct digits of log(1 − p). For any other operation (a Cholesky factor) the
+    bound is the largest difference of a few evaluations of the graph in which every result is moved
+    by a few units in the last place (Parker's Monte Carlo arithmetic, 1997). A number in single
+    precision, such as the √2 of a normal distribution function, is moved by a unit in its last
+    place, twice the rounding error: another graph of the same density may have double precision.
 
-    ``finished`` has the variables that no operation after each of ``nodes`` needs.
+    ``finished`` has, for each of ``nodes``, the variables that no later operation needs.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ def _is_exact(node: Apply) -> bool:
 
 
 def _has_formula(node: Apply) -> bool:
-    """Return whether an operation is elementwise, moves or adds up entries, or multiplies them."""
+    """Return whether an operation is elementwise, or moves, adds or multiplies entries."""
     name = type(getattr(node.op, "core_op", node.op)).__name__
     # The least of some bounds bounds nothing.
     return (
@@ -197,13 +197,13 @@ def _bound_or_value(number: _Number) -> Any:
 
 
 def difference(value: Any, other: Any) -> np.ndarray:
-    """Return |value − other|: zero of two infinities, infinite of what is not a number."""
+    """Return |value − other|: zero for equal infinities, infinite for NaN."""
     off = np.where(np.equal(value, other), 0.0, np.abs(np.subtract(value, other)))
     return np.where(np.isnan(off), np.inf, off)
 
 
 def _own(value: Any) -> Any:
-    """Return by how much rounding may move a result."""
+    """Return the possible effect of rounding on a result."""
     if not _is_float(value):
         return 0.0
     value = np.asarray(value)

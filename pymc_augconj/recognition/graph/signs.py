@@ -25,7 +25,7 @@ _SHAPES = (Alloc, DimShuffle, Reshape, SpecifyShape, Subtensor, ViewOp)
 
 
 def has_fixed_sign(graph: Variable, inputs: Sequence[Variable]) -> bool:
-    """Return whether the sign of ``graph`` is seen to be the same for all values of ``inputs``."""
+    """Return whether ``graph`` visibly has the same sign for all values of ``inputs``."""
     if not depends_on(graph, inputs) or _is_positive(graph):
         return True
     parts = _values(graph) if scalar_name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
@@ -43,7 +43,7 @@ def _is_positive(graph: Variable) -> bool:
 
 
 def _values(graph: Variable) -> list[Variable]:
-    """Return the inputs whose values those of ``graph`` are made of."""
+    """Return the inputs whose values determine the values of ``graph``."""
     if graph.owner is None:
         return []
     inputs = list(graph.owner.inputs)

@@ -83,7 +83,7 @@ class ValueSpace:
     def prior_points(self, initial: Point, n_points: int = 3) -> list[dict[str, np.ndarray]]:
         """Return points whose hyperparameters are drawn from their prior, the rest ``initial``'s.
 
-        Those whose prior draws take a compiled function are far from ``initial`` instead.
+        Hyperparameters whose prior draws need a compiled function are far from ``initial`` instead.
         """
         rng = np.random.default_rng(2)
         moved = [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]

@@ -1,4 +1,4 @@
-"""Constant whole numbers, with which PyTensor computes in as few bits as hold the arguments.
+"""Constant whole numbers, which PyTensor stores in as few bits as the arguments need.
 
 ``pm.HalfStudentT("s", nu=3, sigma=10)`` has both in eight bits, in which 3 · 10² is 44.
 """
@@ -22,7 +22,7 @@ _ARITHMETIC = (Add, Mul, Neg, Pow, Sqr, Sub)
 
 
 def in_real_numbers(graphs: Sequence[Variable]) -> list[Variable]:
-    """Return the graphs with the right numbers where constant whole numbers overflow."""
+    """Return the graphs with correct numbers in place of overflowing whole numbers."""
     found = list(graphs)
     while (overflow := next(overflows(found), None)) is not None:
         node, inputs = overflow
@@ -32,7 +32,7 @@ def in_real_numbers(graphs: Sequence[Variable]) -> list[Variable]:
 
 
 def overflows(graphs: Sequence[Variable]) -> Iterator[tuple[Apply, list[Variable]]]:
-    """Yield operations on real numbers of which an input overflows, and the inputs instead."""
+    """Yield operations on real numbers with an overflowing input, and correct inputs."""
     for var in ancestors(graphs):
         node = var.owner
         if node is not None and isinstance(node.op, Elemwise) and var.dtype.startswith("float"):
@@ -42,9 +42,9 @@ def overflows(graphs: Sequence[Variable]) -> Iterator[tuple[Apply, list[Variable
 
 
 def _right(var: Variable) -> Variable:
-    """Return the value of constant whole numbers as real ones, or ``var`` where that is the same.
+    """Return the value of constant whole numbers as real ones, or ``var`` if they are equal.
 
-    Both are computed only where there is arithmetic of constants, which is seldom.
+    It computes both only for arithmetic of constants, which is rare.
     """
     if not _is_arithmetic(var) or not is_constant(var):
         return var

@@ -5,7 +5,7 @@
 ``innovations``    a model in the innovations of its Gaussian variables
 ``kronecker``      products with a Kronecker product of Cholesky factors
 ``markov``         processes whose covariance function makes them Markov
-``normal``         Gaussian variables by the names of their distributions; flat stand-ins of others
+``normal``           Gaussian variables by the names of their distributions; flat stand-ins
 ``precision``      the precision matrix of a Gaussian variable, from its log density
 ``quadratic``      variables that are Gaussian because their log density is quadratic
 =================  ===================================================================

@@ -1,7 +1,7 @@
 """A model in the innovations of its Gaussian latent variables.
 
-Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input; its
-value is mean + u, or linear in u, and the mean may contain other latents.
+Every Gaussian latent is a function of a centred latent, its innovation u ~ N(0, K(θ)), with a flat
+symbolic input. Its value is mean + u, or linear in u, and the mean may contain other latents.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GaussianVariable(GaussianStructure):
     product : Variable, optional
         The product chol(K) v that a whitened variable enters.
     precision : PrecisionGraph, optional
-        Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
+        For a variable with a precision matrix: ``scale`` is the graph of its entries.
     transform : Transform, optional
         Linear transform of the variable that the point holds, of shape ``shape``.
     entry_transform : Transform, optional
@@ -52,13 +52,13 @@ class GaussianVariable(GaussianStructure):
     entries : ndarray of int, shape (2, E), optional
         Rows and columns of the entries of a precision matrix that is given by ``scale``.
     factor : Variable, optional
-        Graph of a number that multiplies the innovation in what is replaced.
+        Graph of a number that multiplies the innovation in the replaced variable.
     log_factor : Variable, optional
-        Graph of PyMC's log density of the value less the normal one, where that is not zero.
+        Graph of PyMC's log density minus the normal log density, if that is not zero.
     log_peak : Variable, optional
-        Graph of the normal log density at its mean, as PyMC's own density has it.
+        Graph of the normal log density at its mean, from PyMC's own density.
     has_prior : bool
-        Whether its prior is a density of its own beside the normal or flat one.
+        Whether it has a prior density besides the normal or flat one.
     input : TensorVariable
         The flat innovation u.
     value_input : TensorVariable
@@ -110,7 +110,7 @@ class GaussianVariable(GaussianStructure):
         return self.rv if self.product is None else self.product
 
     def shaped(self, flat: TensorVariable) -> Variable:
-        """Return ``flat`` in the shape and type of the variable that it replaces."""
+        """Return ``flat`` in the shape and type of the replaced variable."""
         if self.whitened and self.replaced.ndim == 2:
             shaped = flat.reshape((self.copies, self.size)).T
         else:
@@ -146,9 +146,9 @@ def in_innovations(
 ) -> list[Variable]:
     """Return the graphs with every latent replaced by mean + innovation.
 
-    With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
-    prior mean is a function of. Observed variables are the data they were given, whatever they
-    depend on themselves. Guards against rounding are dropped.
+    With ``of_values`` the latents are replaced by their ``value_input`` instead, the argument of
+    prior means. Observed variables are replaced by their data, for any dependence of their own.
+    Guards against rounding are removed.
     """
     graphs = without_guards(graphs)
     fixed = {**model.given_data, **{latent.replaced: latent.replaced for latent in latents}}

@@ -1,7 +1,7 @@
 """Products with a Kronecker product of Cholesky factors, as ``gp.LatentKron.prior`` writes them.
 
-v is multiplied by one factor after another, with transposes and changes of its shape between. What
-was read is compared with the graph at random factors and a random v.
+v is multiplied by one factor after another, with transposes and reshapes between. The result of
+reading is compared with the graph at random factors and a random v.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GridProduct:
 
 
 def grid_product(model: ModelIndex, rv: Variable) -> GridProduct | None:
-    """Return the product that all uses of a standard normal vector are, if there is one."""
+    """Return the product that contains all uses of a standard normal vector, if it exists."""
     if rv.ndim != 1 or static_shape(rv)[0] < _FEWEST:
         return None
     variable, chols, product = rv, [], None

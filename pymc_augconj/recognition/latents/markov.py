@@ -2,7 +2,7 @@
 
 A graph K of ``pm.gp.Latent`` is read as a sum of multiples of leaves: Matérn covariances of one
 input, constants, and the identity. A Matérn leaf depends on θ and the inputs through their product
-with 1/ℓ alone; as a function of that product it is compared with the formulas. What was read is
+with 1/ℓ alone; as a function of that product it is compared with the formulas. The parsed sum is
 compared with the graph at a few inputs and random values of all parameters.
 
 PyMC adds 1e-12 to squared distances, which takes 1e-6 of the variance of a process of ν = ½ from
@@ -96,7 +96,7 @@ def inputs_of(node: Apply) -> MarkovInputs:
 
 
 def inputs_at(node: Apply, X: Array) -> Array:
-    """Return what a :class:`MarkovRoot` takes of an array of inputs like its own, shape (P,)."""
+    """Return inputs for a :class:`MarkovRoot` from an array like its own, shape (P,)."""
     found = _value(node.inputs[0], {_root(node.inputs[0]): pt.constant(X)})
     assert found is not None  # as it has been read
     return found[0][:, 0]
@@ -153,7 +153,7 @@ def linear_product(node: Apply) -> Variable | None:
 
 
 def _read(K: Variable, factors: list[Variable], reading: _Reading) -> bool:
-    """Add the terms of a product of scalars and K; return whether all were read."""
+    """Add the terms of a product of scalars and K; return whether all terms are known."""
     node = K.owner
     if node is None:
         return False
@@ -232,7 +232,7 @@ def _leaf(K: Variable) -> tuple[int, float, Variable, Variable] | None:
 
 
 def _value(graphs: Any, given: dict[Variable, Variable]) -> list[Array] | None:
-    """Return the values of graphs of ``given``; None if they depend on more, or do not fit."""
+    """Return the values of graphs of ``given``; None for other dependences or wrong types."""
     graphs = graphs if isinstance(graphs, list) else [graphs]
     try:
         graphs = clone_replace(graphs, given, rebuild_strict=False)
@@ -271,7 +271,7 @@ def _root(x: Variable) -> Variable | None:
 
 
 def _formula(orders: Sequence[int], array: Array) -> Array:
-    """Return K at the inputs that are compared."""
+    """Return K at the inputs of the comparison."""
     inputs = MarkovInputs(_INPUTS, orders)
     A, _ = transitions_of(inputs, array)
     return product_with_cov(inputs, array, A, np.eye(_INPUTS.size))
@@ -284,7 +284,7 @@ def _close(found: Array, expected: Array) -> bool:
 
 
 def _agrees(K: Variable, reading: _Reading) -> bool:
-    """Return whether K is what was read, at a few inputs and random values of its scalars."""
+    """Return whether K equals its parsed form, at a few inputs and random scalars."""
     rng = np.random.default_rng(0)
     given: dict[Variable, Variable] = {}
     for root in map(_root, reading.inputs):

@@ -2,10 +2,10 @@
 
 * ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u, u ~ N(0, K(θ)); the mean
   may contain other latents, so hierarchies of Gaussians become jointly Gaussian;
-* ``pm.Flat``: a normal variable of a standard deviation beyond all scales;
+* ``pm.Flat``: a normal variable with a standard deviation beyond all scales;
 * ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale has independent normal entries;
 * ``gp.Latent.prior`` in its default form: u = chol(K) v replaces the product with v ~ N(0, I), so
-  that no Cholesky factor stands in any graph;
+  that no graph contains a Cholesky factor;
 * ``gp.LatentKron.prior``: u = (L₁ ⊗ L₂ ⊗ …) v likewise;
 * ``pt.cumsum`` of standard normal variables likewise: a walk replaces the sums of its steps.
 """
@@ -45,7 +45,7 @@ def find_gaussian_variables(
 ) -> list[GaussianVariable]:
     """Return the free variables of the module's distributions.
 
-    With ``transformed`` variables with a transform are read as if they had none.
+    With ``transformed`` it ignores the transforms of variables.
     """
     found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
@@ -71,8 +71,8 @@ def find_gaussian_variables(
 def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[GaussianVariable]:
     """Return flat latents for other real variables of univariate distributions, the longest first.
 
-    The prior of one is an observation without data, which engines handle as they handle
-    likelihoods: see :mod:`pymc_augconj.recognition.observed.priors`.
+    Their priors are observations without data, which engines treat as likelihoods: see
+    :mod:`pymc_augconj.recognition.observed.priors`.
     """
     found = []
     for rv in model.free_RVs:
@@ -212,9 +212,9 @@ def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
 
 
 def _cholesky_factor(cov: Variable) -> Variable | None:
-    """Return L of cov = L Lᵀ where it is declared to be lower triangular, as ``chol=`` is.
+    """Return L of cov = L Lᵀ if it is declared to be lower triangular, as ``chol=`` is.
 
-    PyMC's compiled log density is of L itself, too, which has the digits that the product lacks.
+    PyMC's compiled log density also uses L itself, which has digits that the product lacks.
     """
     # PyMC gives the covariance the dimensions of a batch.
     while cov.owner is not None and getattr(cov.owner.op, "is_left_expand_dims", False):
@@ -242,7 +242,7 @@ def _cholesky_factor(cov: Variable) -> Variable | None:
 
 
 def _from_cumulative(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
-    """Return the variable as the steps of a random walk, if all its uses are that walk.
+    """Return the variable as the steps of a random walk, if all its uses are in that walk.
 
     cumsum(v) = chol(K) v for the covariance K of a walk with unit steps from N(0, 1), whose
     precision has three diagonals. A scalar may multiply the steps.
@@ -278,7 +278,7 @@ def _from_cumulative(model: ModelIndex, rv: Variable) -> GaussianVariable | None
 
 
 def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
-    """Return the variable as the v of f = m + chol(K) v, if all its uses are that one product."""
+    """Return the variable as the v of f = m + chol(K) v, if all its uses are in that product."""
     if rv.ndim not in (1, 2):
         return None
     # Follow v through the transposes that gp.prior applies, to the products it enters.
@@ -316,7 +316,7 @@ def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
 
 
 def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
-    """Return the variable as the v of a process on a grid, if all its uses are that product."""
+    """Return the variable as the v of a process on a grid, if all its uses are in that product."""
     found = grid_product(model, rv)
     if found is None:
         return None
@@ -340,14 +340,14 @@ def _is_whitened_product(node: Apply, variable: Variable) -> bool:
 
 
 def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the axis of v for each axis of the node's output; None if the node does more."""
+    """Return the axis of v for each axis of the node's output; None for other operations."""
     if isinstance(node.op, DimShuffle):
         return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)
     return axes if isinstance(node.op, ViewOp) else None
 
 
 def _is_constant(graph: Variable, value: float) -> bool:
-    """Return whether ``graph`` is ``value`` throughout, whatever its shape."""
+    """Return whether all entries of ``graph`` are ``value``."""
     while graph.owner is not None:
         op = graph.owner.op
         scalar_op = getattr(op, "scalar_op", None)

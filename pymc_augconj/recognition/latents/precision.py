@@ -1,7 +1,7 @@
 """A precision matrix from a graph of its products with vectors.
 
 The positions of the entries of Q(θ) are found once, by products. Afterwards Q(θ) takes one product
-per colour: columns without a common row have the same colour, and one product gives all of their
+for each colour: columns without a common row have the same colour, and one product gives all their
 entries (Curtis, Powell & Reid 1974).
 """
 
@@ -30,13 +30,13 @@ from pymc_augconj.typing import Array, Index
 Entries = tuple[Index, Index, tuple[int, int] | None]
 Multiply = Callable[[Array], Array]
 
-# Bandwidths that are tried before every column is computed.
+# Bandwidths to try before computing every column.
 _BANDS = (1, 2, 4, 8, 16, 32)
 
 # Largest number of entries of the matrices of one product when columns are computed.
 _LARGEST_PRODUCT = 2**20
 
-# Fewer values are not looked at for a constraint on their sum.
+# Least number of values in the search for a constraint on their sum.
 _SMALLEST_SUM = 6
 
 # Tolerances of a product with Q, relative to the sum of the absolute values of its terms: in the
@@ -49,8 +49,8 @@ _LARGEST_ERROR = 1e-7
 class CommonValues(NamedTuple):
     """Entries that are few numbers, each at many places.
 
-    ``values`` is the graph of the numbers; ``which``, (E,) or (E + W,), says which of them each
-    entry is, and the precision of each walk's first value.
+    ``values`` is the graph of the numbers; ``which``, (E,) or (E + W,), has the number's index for
+    each entry, and for the precision of each walk's first value.
     """
 
     values: Variable
@@ -65,17 +65,17 @@ class PrecisionGraph:
     ----------
     size : int
     rows, cols : ndarray of int, shape (E,)
-        Where Q has entries, in both triangles; row by row.
+        Positions of the entries of Q, in both triangles; row by row.
     colours : ndarray of int, shape (size,)
-        Of every column.
+        Colour of every column.
     probe : ndarray, shape (size,)
-        Another vector, by whose product the entries are checked.
+        A test vector, whose product checks the entries.
     products : Variable
-        Graph of the products, one a row: of each colour's sum of unit vectors; of a unit vector
-        where there is a common entry; and of ``probe``.
+        Graph of the products, one in each row: with each colour's sum of unit vectors; with a unit
+        vector if there is a common entry; and with ``probe``.
     common : tuple of int, or None
-        A place where Q has its common entry c² alone, Q = B + c² 1 1ᵀ; None where it has none. Then
-        the entries are those of B, and c² follows them.
+        A position where Q = B + c² 1 1ᵀ has only its common entry c²; None without one. The entries
+        are then those of B, followed by c².
     """
 
     size: int
@@ -89,7 +89,7 @@ class PrecisionGraph:
 
     @property
     def entries(self) -> Variable:
-        """Graph of the entries of Q, and of what else a block is given by."""
+        """Graph of the entries of Q, and of the other numbers of a block."""
         if self.formula is not None:
             return self.formula.values[self.formula.which]
         entries = self.products[self.colours[self.cols], self.rows]
@@ -100,7 +100,7 @@ class PrecisionGraph:
 
     @cached_property
     def _columns_of_colour(self) -> Array:
-        """Number of columns that have the colour of each entry's column."""
+        """Number of columns of each colour, by entry."""
         return np.bincount(self.colours)[self.colours[self.cols]].astype(float)
 
     @cached_property
@@ -135,7 +135,7 @@ class PrecisionGraph:
         return self.products if self.formula is None else self.formula.values
 
     def of_source(self, products: Array) -> Array | None:
-        """Return the entries, or None where Q has others than these."""
+        """Return the entries, or None if Q has other entries."""
         if self.formula is not None:
             return products[self.formula.which]
         entries = products.ravel()[self._places]
@@ -144,7 +144,7 @@ class PrecisionGraph:
             common = products[-2, [self.common[0]]]
             entries = entries - common * self._columns_of_colour
         found = self._by_rows(entries) @ self.probe + common.sum() * self.probe.sum()
-        # The probe is positive.
+        # The test vector is positive.
         scale = self._by_rows(np.abs(entries)) @ self.probe + common.sum() * self.probe.sum()
         agrees = np.abs(found - products[-1]) <= _LARGEST_ERROR * scale
         if not agrees.all() and np.isfinite(products).all():
@@ -185,8 +185,8 @@ def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool =
     """Return rows and columns where a symmetric matrix is not always zero, sorted by rows.
 
     ``multiply`` has the product ``V -> V Q`` at each of several θ. With ``constrained`` the third
-    result is a place where the matrix has nothing but an entry c² that all others have, too, and
-    that is not counted (a constraint on the sum); or None.
+    result is a position where the matrix has only the common entry c² of a constraint on the sum,
+    which the other two results then ignore; or None.
     """
     common = _common_entry(multiply, size) if constrained else None
     if common is not None:
@@ -197,7 +197,7 @@ def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool =
 
 
 class _Without:
-    """Products with a matrix less its common entry."""
+    """Products with a matrix minus its common entry."""
 
     def __init__(self, product: Multiply, place: tuple[int, int], size: int) -> None:
         unit = np.zeros((1, size))
@@ -212,7 +212,7 @@ class _Without:
 
 
 def _common_entry(multiply: Sequence[Multiply], size: int) -> tuple[int, int] | None:
-    """Return where most of a column's entries are equal and not zero."""
+    """Return a position at which a column has its most frequent, non-zero entry."""
     if size < _SMALLEST_SUM:
         return None
     for column in (0, size - 1):
@@ -319,11 +319,11 @@ class PrecisionPullback:
 def values_of_walk(
     rv: Variable, shape: tuple[int, ...], rows: Index, cols: Index
 ) -> CommonValues | None:
-    """Return entries of Q at some places of the flat variable, and the precisions of first values.
+    """Return entries of Q at some positions of the flat variable, and precisions of first values.
 
-    None of what is no walk of numbers by normal steps. Where the first value has the precision τ₀
-    and the steps have τ, the entries are τ₀ + τ, 2τ and τ on the diagonal and −τ beside it; of
-    τ₀ + τ no digit of τ₀ is left where the start is much wider than the steps.
+    None if the variable is not a walk of numbers by normal steps. If the first value has precision
+    τ₀ and the steps τ, the entries are τ₀ + τ, 2τ and τ on the diagonal and −τ beside it. For a
+    start much wider than the steps, τ₀ + τ retains no digit of τ₀.
     """
     if not isinstance(rv.owner.op, RandomWalkRV) or rv.owner.op.ndim_supp > 1 or shape[-1] < 2:
         return None

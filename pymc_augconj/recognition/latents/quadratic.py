@@ -1,12 +1,12 @@
-"""Gaussian variables that are recognised by their density, whatever their name.
+"""Gaussian variables that are recognised by their density, not by their name.
 
 A free variable whose log density is quadratic in its value,
 
     log p(x | θ) = c(θ) + b(θ)ᵀ x − ½ xᵀ Q(θ) x,        Q positive definite,
 
-is N(m, Q⁻¹) with Q m = b, times a factor that does not depend on x. That covers random walks,
-autoregressions, CAR and ICAR, several multivariate normals in one variable and what users write as
-a ``CustomDist``. It is decided on the graph: the gradient b − Q x must be affine in x. The values
+is N(m, Q⁻¹) with Q m = b, times a factor that does not depend on x. This covers random walks,
+autoregressions, CAR and ICAR, several multivariate normals in one variable and a user's
+``CustomDist``. The criterion is symbolic: the gradient b − Q x must be affine in x. The values
 of Q are products of its graph with vectors, see :mod:`.precision`.
 """
 
@@ -65,7 +65,7 @@ _MEAN_ROUNDING = 64.0 * np.finfo(float).eps
 # Q has no digits at any, as at first.
 _SPREADS = (0.3, 0.03, 0.003, 0.3)
 
-# Largest relative rounding error of variances where the density is looked at.
+# Largest relative rounding error of variances where the density is examined.
 _ROUNDING = 1e-3
 
 # Number of prior draws at which the log density is compared, and the factors that scale them.
@@ -89,7 +89,7 @@ class _Density:
 
 
 def read_quadratic(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
-    """Return a free variable without a transform as a Gaussian one; None if it is none."""
+    """Return a free variable without a transform as a Gaussian one; None if it is not Gaussian."""
     shape = static_shape(rv)
     if np.prod(shape) == 0 or not rv.dtype.startswith("float"):
         return None
@@ -197,7 +197,7 @@ class _Numbers:
         self._known: dict[int, tuple[Point, Array, PrecisionPrior]] = {}
 
     def take(self, formula: CommonValues | None, points: Sequence[Point]) -> None:
-        """Take the entries of Q from a formula, if it gives the same at ``points``."""
+        """Take the entries of Q from a formula, if it gives the same values at ``points``."""
         if formula is None:
             return
         read, n_entries = self._space.function(formula.values), self.graph.rows.size
@@ -235,7 +235,7 @@ class _Numbers:
     def mean(
         self, model: ModelIndex, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
-        """Return the graph of the mean, of shape ``shape``, or None if none is found."""
+        """Return the graph of the mean, of shape ``shape``, or None if it is not found."""
         for candidate in self._means(model, rv, shape):
             mean = pt.broadcast_to(candidate.astype("float64"), shape)
             mean = folded(*simplify([mean], shapes=True))

@@ -3,18 +3,18 @@
 ===================  =====================================================================
 ``affine_parts``     the affine predictors through which graphs depend on the latents
 ``axes``             axes of the predictor in graphs, and indices beside it
-``data``             refusing data that no engine could use
+``data``             checks of data and inputs
 ``errors``           messages where there is no augmentation
 ``generic``          any distribution, through PyMC's own log density
-``link_probe``       finding a link numerically
-``links``            peeling links and powers off a parameter
+``link_probe``       numerical recognition of a link
+``links``            separation of links and powers from a parameter
 ``match``            matching observed variables to likelihoods
 ``mixtures``         mixtures whose components have augmentations
 ``observed_graph``   observed variables and potentials as flat graphs
 ``ordered``          cumulative logit models in closed form
 ``patterns``         matching the patterns of likelihoods
 ``potentials``       reading ``pm.Potential`` as a density
-``priors``           priors that are no normal distribution, as observations without data
+``priors``           priors that are not normal, as observations without data
 ``row_reader``       graphs of N observations as functions of rows, and their parameters
 ``rows``             densities of single observations, for any number of rows
 ``super_gaussian``   super-Gaussian likelihoods, stated by log φ or |y − f|

@@ -1,7 +1,7 @@
-"""The affine predictors through which graphs depend on the latents: one, or several.
+"""The affine predictors through which graphs depend on the latents: one or several.
 
-Several are the largest parts of the graphs that are affine in the latents and have one entry for
-each observation, or besides an axis of classes, of which each column is a predictor. Parts that
+Several predictors are the largest parts of the graphs that are affine in the latents and have one
+entry for each observation, or also an axis of classes, with a predictor in each column. Parts that
 differ by a term without latents, or are functions of one affine variable, share a predictor.
 """
 
@@ -47,8 +47,8 @@ Offsets = dict[Variable, Variable | None]
 class AffinePart:
     """Affine variables of the same axes that are functions of the same predictors.
 
-    The first is made of ``columns``: one for each class along ``class_axis``, or itself where that
-    is None. Each column that is ``moving`` depends on the latents and is a predictor.
+    The first consists of ``columns``: one for each class along ``class_axis``, or itself if that is
+    None. Each ``moving`` column depends on the latents and is a predictor.
     """
 
     offsets: Offsets
@@ -82,7 +82,7 @@ def find_predictors(
     *,
     several: bool = False,
 ) -> list[AffinePart] | str:
-    """Return the parts through which ``graphs`` depend on the latents, or why there are none.
+    """Return the parts through which ``graphs`` depend on the latents, or a reason why not.
 
     ``graphs`` are the parameters of a distribution or a log density of observations of ``shape``.
     With ``several`` there may be several predictors, rather than one with an entry for each
@@ -103,8 +103,8 @@ def find_predictors(
             axes = _class_axes(var, shape)
             if not axes and not has_rows(var, shape):
                 return (
-                    f"a parameter that is no function of an entry for each observation, but of "
-                    f"{static_shape(var)} affine numbers"
+                    f"a parameter that is a function of affine numbers of shape "
+                    f"{static_shape(var)}, not of one entry for each observation"
                 )
             affine.add(var)
             if axes:
@@ -115,8 +115,8 @@ def find_predictors(
                 found[plain if has_rows(plain, shape) else var] = None
         elif var.owner is None:
             return (
-                "a parameter that depends on latents otherwise than through affine predictors "
-                "with one entry for each observation"
+                "a parameter that depends on latents, but not through affine predictors with one "
+                "entry for each observation"
             )
         elif isinstance(var.owner.op, RNGConsumerOp):
             stack.extend(reversed(distribution_parameters(var)))
@@ -150,7 +150,7 @@ def find_predictors(
 def one_predictor(
     found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
 ) -> Offsets | None:
-    """Return affine variables as functions of one predictor, or None if they are not."""
+    """Return affine variables as functions of one predictor, or None if they need several."""
     if not found:
         return None
     chains = [_chain(var, latents, shape) for var in found]
@@ -174,7 +174,7 @@ def one_predictor(
 
 
 def _chain(var: Variable, latents: Sequence[Variable], shape: tuple[int, ...]) -> list[Variable]:
-    """Return what ``var`` is a function of, and what that is one of, and so on."""
+    """Return ``var``, the variable of which it is a function, the variable of that, and so on."""
     chain = []
     while True:
         if has_rows(var, shape):
@@ -274,7 +274,7 @@ def _class_axes(var: TensorVariable, shape: tuple[int, ...]) -> list[int]:
 def _class_axis(
     var: TensorVariable, axes: Sequence[int], graphs: Sequence[Variable], shape: tuple[int, ...]
 ) -> int:
-    """Return which of ``axes`` is that of the classes, where it could be several."""
+    """Return the axis of the classes among several possible ``axes``."""
     for axis in axes if len(axes) > 1 else ():
         own: list[int | None] = list(range(len(shape)))
         own.insert(axis, None)
@@ -304,7 +304,7 @@ def _of_classes(found: dict[TensorVariable, int], latents: Sequence[Variable]) -
 
 
 def column_of(var: TensorVariable, axis: int, k: int) -> TensorVariable:
-    """Return entry ``k`` along an axis, without what other entries are computed from."""
+    """Return entry ``k`` along an axis, without the graphs of other entries."""
     op = None if var.owner is None else var.owner.op
     if isinstance(op, Join) and op.axis == axis:
         start = 0

@@ -1,10 +1,9 @@
-"""Axes of the predictor in graphs: whether entries of observations meet, and indices beside it.
+"""Axes of the predictor in graphs: separability of observations, and indices beside it.
 
-The density of an observed variable is a product over observations by its distribution. A potential
-is whatever its graph is: the axes of the predictor are followed through every operation.
-``exp(f)[:, None]`` and ``exp(f)[observed]`` can be read as ``exp(f[:, None])`` and
-``exp(f[observed])``. The last is how PyMC writes the parameters of a variable of which some entries
-were not observed.
+The distribution of an observed variable is a product over observations. The graph of a potential is
+arbitrary, so that this module follows the axes of the predictor through every operation. It treats
+``exp(f)[:, None]`` and ``exp(f)[observed]`` as ``exp(f[:, None])`` and ``exp(f[observed])``. PyMC
+writes parameters in the last form for a variable with unobserved entries.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ Axes = tuple[int | None, ...]
 
 
 class _MixedError(Exception):
-    """An operation in which entries of the predictor meet."""
+    """An operation mixes entries of the predictor."""
 
 
 def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) -> bool:
     """Return whether entry i of ``graph`` depends on entry i of each of ``predictors`` alone.
 
-    All have ``ndim`` axes, those of the observations; the entry of a predictor of length one is
-    that of all along the axis.
+    All have ``ndim`` axes, the axes of the observations; along an axis of length one a predictor
+    has the same entry for all.
     """
 
     def rows(var: Variable) -> Axes:
@@ -54,9 +53,9 @@ def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) ->
 
 
 def axes_of(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
-    """Return which axis of the observations each axis of ``graph`` is, from those of others.
+    """Return the axis of the observations for each axis of ``graph``, given the axes of others.
 
-    None if entries of different observations meet in it, or it depends on none of the others.
+    None if it mixes entries of different observations, or depends on none of the others.
     """
     try:
         return _follow(graph, known)
@@ -160,7 +159,7 @@ def _subtensor(op: Subtensor, axes: Axes) -> Axes:
 
 
 def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
-    """Return the random variable with its parameters, and its components', in that form."""
+    """Return the random variable with indices inside its parameters and components."""
     moving = [p for p in distribution_parameters(rv) if depends_on(p, latents)]
     drawn = [p for p in moving if isinstance(p.owner and p.owner.op, RNGConsumerOp)]
     replaced = {component: with_indices_inside(component, latents) for component in drawn}
@@ -174,7 +173,7 @@ def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
 def graphs_with_indices_inside(
     graphs: Sequence[Variable], latents: Sequence[Variable]
 ) -> list[TensorVariable]:
-    """Return graphs, all at once so that what they share is one variable still, in that form."""
+    """Return graphs with indices inside, all at once so that shared variables stay shared."""
     known: dict[tuple[Variable, ...], TensorVariable] = {}
     return [_inside(graph, latents, known) for graph in (simplify(graphs) if graphs else ())]
 
@@ -184,7 +183,7 @@ def _inside(
     latents: Sequence[Variable],
     known: dict[tuple[Variable, ...], TensorVariable],
 ) -> TensorVariable:
-    """Return ``graph`` with what is indexed indexed before, as far as the predictor."""
+    """Return ``graph`` with its indices moved inside, as far as the predictor."""
     if graph.owner is None or not depends_on(graph, latents):
         return graph
     if not isinstance(graph.owner.op, AdvancedSubtensor):
@@ -207,7 +206,7 @@ def _taken(
     latents: Sequence[Variable],
     known: dict[tuple[Variable, ...], TensorVariable],
 ) -> TensorVariable:
-    """Return what the indices of ``graph`` take of one argument of what it indexes."""
+    """Return one argument of the indexed operation, with the indices of ``graph``."""
     indexed, *where = graph.owner.inputs
     if all(part.type.broadcastable):
         return pt.shape_padleft(part.reshape(()), graph.ndim)

@@ -1,4 +1,4 @@
-"""Refusing data that no engine could use, when a model is recognised and when its data change."""
+"""Checks of data and inputs, when a model is recognised and when its data change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .observed_graph import ObservedGraph
 
 
 class Inputs:
-    """The arrays that a model's covariances and predictors are computed from."""
+    """The input arrays of a model's covariances and predictors."""
 
     def __init__(
         self, latents: Sequence[GaussianVariable], matched: Sequence[ObservedGraph]
@@ -49,7 +49,7 @@ class Inputs:
         self._shapes = [_value(variable).shape for variable in self.shared]
 
     def check(self) -> None:
-        """Raise DataError where shapes are others than at first, or values are not finite."""
+        """Raise DataError if shapes have changed, or values are not finite."""
         for variable, expected in zip(self.shared, self._shapes, strict=True):
             found = _value(variable).shape
             if found != expected:
@@ -93,8 +93,8 @@ def _refuse_not_finite(value: np.ndarray, what: str) -> None:
 class Observations:
     """The observations of one site, as a function of the point that does not depend on it.
 
-    They are evaluated when shared data have changed, and checked with ``inputs`` and with the
-    parameters at ``point``. All consumers share one array, which none of them may change.
+    It evaluates them when shared data have changed, and checks them, ``inputs`` and the
+    parameters at ``point``. All consumers share one array, which they must not change.
     """
 
     names: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ def total_size(rv: Variable) -> str:
 
 
 def about_joint_normal(rv: Variable) -> str | None:
-    """Return the message for a distribution that contains both the noise and the latents."""
+    """Return the message for a joint distribution of the noise and the latents."""
     if distribution_name(rv) not in ("MvNormal", "KroneckerNormal"):
         return None
     return (
@@ -71,15 +71,15 @@ def unknown_distribution(rv: Variable) -> str:
     if isinstance(rv.owner.op, CensoredRV):
         return (
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
-            f"here of {distribution_name(rv.owner.inputs[0])}, whether or not there is one without "
-            "the censoring. Sample this model with pm.sample's NUTS instead"
+            f"here of {distribution_name(rv.owner.inputs[0])}, even if there is one without "
+            "censoring. Sample this model with pm.sample's NUTS instead"
         )
     if isinstance(rv.owner.op, PartialObservedRV):
         return (
-            f"observed variable {rv.name!r}: expected a plain distribution where entries of the "
-            "observations are masked, found a mixture or another compound one, of which PyMC "
-            "keeps observed and missing entries together; leave the missing entries out "
-            "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
+            f"observed variable {rv.name!r}: expected a plain distribution for masked "
+            "observations, found a mixture or another compound distribution, whose observed and "
+            "missing entries PyMC keeps together; leave the missing entries out (index the "
+            "predictor by the observed ones), or sample this model with pm.sample's NUTS"
         )
     if (advice := about_joint_normal(rv)) is not None:
         return (

@@ -1,9 +1,9 @@
-"""Reading an observed variable of any distribution through PyMC's own log density.
+"""Recognition of an observed variable of any distribution by PyMC's own log density.
 
 Its parameters must depend on the latents through affine predictors, see :mod:`.affine_parts`;
-observations of several axes are taken in C order. Then log p(y | η) is PyMC's density with symbols
-for y and η, and with its hyperparameters as ``params``, see :mod:`.row_reader`. A vector of counts
-is part of these.
+observations with several axes are in C order. Then log p(y | η) is PyMC's density with symbols
+for y and η, and with its hyperparameters as ``params``, see :mod:`.row_reader`. ``params`` also has
+a vector of counts.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from .row_reader import RowParameters, RowReader
 
 # Distributions of vectors of counts.
 _COUNTS = (MultinomialRV, DirichletMultinomialRV)
-# Of what a predictor is the argument of.
+# Names of the functions of a predictor.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
 
 def read_generic(
     model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool
 ) -> ObservedGraph | str:
-    """Return the density of an observed variable given its predictors, or what was found.
+    """Return the density of an observed variable given its predictors, or the obstacle found.
 
     With ``several`` there may be several predictors, and observations may be vectors of counts.
     """
@@ -109,7 +109,7 @@ def _read(
     inputs: Sequence[Variable],
     shape: tuple[int, ...],
 ) -> ObservedGraph | None:
-    """Read a random variable, in terms of innovations, as it is written."""
+    """Read a random variable, in terms of innovations, as written."""
     # PyMC derives some densities in a changed copy of the graph, in which η and parameters could
     # not be found: they are replaced by inputs.
     moving = [var for part in parts for var in part.offsets]
@@ -204,7 +204,7 @@ def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
 def _names(
     rv: Variable, within: Variable, parts: Sequence[AffinePart], latents: Sequence[Variable]
 ) -> tuple[str, ...]:
-    """Return what the predictors are in the distribution: "mu", "log sigma"; "" if unknown."""
+    """Return the predictors' roles in the distribution: "mu", "log sigma"; "" if unknown."""
     parameters = distribution_parameters(within)
     known = _parameter_names(within, len(parameters))
     names: list[str] = []
@@ -237,7 +237,7 @@ def _link_of_power(graph: Variable, latents: Sequence[Variable]) -> str:
 
 
 def _parameter_names(rv: Variable, count: int) -> tuple[str, ...]:
-    """Return the names by which the patterns of likelihoods call a distribution's parameters."""
+    """Return a distribution's parameter names in the patterns of likelihoods."""
     for likelihood in known_likelihoods().values():
         for pattern in likelihood.patterns:
             if pattern.rv == type(rv.owner.op).__name__ and len(pattern.inputs) == count:

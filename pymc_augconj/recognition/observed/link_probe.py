@@ -1,9 +1,8 @@
-"""Finding a link numerically, where its spelling is none of the known ones.
+"""Numerical recognition of a link with an unknown spelling.
 
 The parameter must be an elementwise function h of one variable z that is affine in the latents. If
-the link of h(z) is affine in z at a few numbers, as far out as floating point goes, the predictor
-is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is found to be a probit
-link.
+the link of h(z) is affine in z at a few numbers, up to the limits of floating point, the predictor
+is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is thus a probit link.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TOLERANCE = 2.0 * np.finfo(np.float32).eps
 _DIGITS = 3
 
 
-# As users write them.
+# Users' names for these.
 _BOUNDS = {
     "Clip": "pm.math.clip",
     "Maximum": "pm.math.maximum",
@@ -42,10 +41,10 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class _Link:
-    """A link, its inverse, and how far out, in units of η, the inverse must be the inverse.
+    """A link, its inverse, and the range of η over which the inverse must hold.
 
-    A probability that is bounded, at 1e-7 say, is a logit where it is not, and another likelihood.
-    ``exact`` is where the slope in z is read off, if the probability has digits there.
+    A bounded probability, at 1e-7 say, is a logit within its bounds, but another likelihood.
+    ``exact`` is the point at which the slope in z is computed, if the probability has digits there.
     """
 
     link: Callable[[np.ndarray], np.ndarray]
@@ -61,7 +60,7 @@ _LINKS = {
 
 
 def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Variable | None:
-    """Return η such that ``graph`` is link⁻¹(η), or None where that cannot be told.
+    """Return η such that ``graph`` is link⁻¹(η), or None if that is not certain.
 
     Other links than "logit" and "probit" give None.
     """
@@ -96,7 +95,7 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
 
 
 def _line_of(linked: Callable[[float], float], exact: float) -> tuple[float, float] | None:
-    """Return slope and intercept of η as a function of z, or None where it has none."""
+    """Return slope and intercept of η as a function of z, or None if it is not affine."""
     # Where η goes from about −2 to 2: on a short stretch every smooth function looks affine.
     slope, intercept = _line(linked, np.array([-1e-3, 0.0, 1e-3]))
     if slope == 0.0:
@@ -137,13 +136,13 @@ def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[floa
 
 
 def bound_of(graph: Variable) -> str | None:
-    """Return the name of the function that bounds a value, or None where none does."""
+    """Return the name of the function that bounds a value, or None."""
     op = None if graph.owner is None else graph.owner.op
     return _BOUNDS.get(type(getattr(op, "scalar_op", None)).__name__)
 
 
 def _plain(value: float) -> float:
-    """Return the number of few digits that was meant, if ``value`` is one but for rounding."""
+    """Return a number of few digits that equals ``value`` up to rounding, if there is one."""
     rounded = float(f"{value:.{_DIGITS}g}")
     return rounded if abs(rounded - value) < _TOLERANCE * abs(value) else value
 
@@ -158,7 +157,7 @@ def _is_closed(graph: Variable, number: Variable) -> bool:
 
 
 def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Variable] | None:
-    """Return the variables, affine in the latents, that ``graph`` is elementwise made of."""
+    """Return the variables, affine in the latents, in the elementwise function ``graph``."""
     found: set[Variable] = set()
     stack = [graph]
     seen: set[Variable] = set()
@@ -179,7 +178,7 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
 def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
     """Strip elementwise operations with plain numbers: z from −z, 2 z, z / √2, 1 + z.
 
-    The logarithm of a multiple of exp(z) stays where the factors differ, for the multiple is not
+    The logarithm of a multiple of exp(z) stays if the factors differ, because the multiple is not
     affine.
     """
     inner = var

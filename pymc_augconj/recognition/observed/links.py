@@ -1,7 +1,7 @@
-"""Peeling links and powers off a distribution parameter: from p = σ(η) to the graph of η.
+"""Separation of links and powers from a distribution parameter: from p = σ(η) to η.
 
-The graph is in simplified form when it comes here, where one spelling of each link is left; what
-remains is to look through reshaping and indexing applied after the link.
+The argument is a simplified graph, with one spelling of each link; reshaping and indexing may
+follow the link.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def is_one(graph: Variable) -> bool:
 
 
 def as_probit(graph: Variable) -> Variable | None:
-    """Return η where ``graph`` is Φ(η) as PyMC spells it."""
+    """Return η if ``graph`` is PyMC's spelling of Φ(η)."""
     # Φ(η) = ½ erfc(−η/√2) = ½ (1 + erf(η/√2))
     if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
         inner = as_probit(graph.owner.inputs[1])
@@ -162,7 +162,7 @@ def peel(
 ) -> tuple[Variable, Variable | None] | None:
     """Return (η, scale) such that a simplified ``graph`` is scale · link⁻¹(η), or None.
 
-    The scale is None but for the scaled links. ``by_probe`` looks at numbers rather than at the
+    The scale is None except for the scaled links. ``by_probe`` uses numbers rather than the
     spelling, for "logit" and "probit".
     """
     if by_probe:
@@ -192,7 +192,8 @@ def split_power(
 ) -> tuple[Variable, float, TensorVariable]:
     """Return b, e and c such that ``graph`` is c·bᵉ, where c does not depend on the latents.
 
-    PyMC writes the standard deviation of a precision τ as |τ|^(−½) sign(τ), which is that of τ > 0.
+    PyMC writes the standard deviation of a precision τ as |τ|^(−½) sign(τ), which is τ^(−½) for τ >
+    0.
     """
     base, exponent, factor, signed = graph, 1.0, pt.as_tensor(np.float64(1.0)), False
     while True:
@@ -229,5 +230,5 @@ def split_power(
 
 
 def _unsigned(factor: TensorVariable, signed: bool) -> TensorVariable:
-    """Return x for a factor |x| of a τ: not a number below zero, where PyMC has no density."""
+    """Return x for a factor |x| of τ; PyMC has no density for τ < 0."""
     return factor.owner.inputs[0] if signed and scalar_name(factor) == "Abs" else factor

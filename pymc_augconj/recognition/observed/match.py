@@ -1,4 +1,4 @@
-"""Matching observed variables to likelihoods, in terms of simplified graphs."""
+"""Matches of observed variables to likelihoods, by simplified graphs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Matcher:
         if isinstance(reading.augmented, ObservedGraph):
             return reading.augmented
         error = reading.augmented
-        # What was stated to be super-Gaussian is wrong, rather than something else.
+        # The declared density is wrong; re-raise.
         if scope == Scope.AUGMENTED or isinstance(rv.owner.op, SuperGaussianRV):
             raise error
         found = reading.density
@@ -92,9 +92,9 @@ class Matcher:
             found = reading.several
             if isinstance(found, str):
                 raise type(error)(
-                    f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
-                    "parameters must be functions of affine predictors with one entry for each "
-                    f"observation: found {found}"
+                    f"{str(error).rstrip('.')}; its density cannot be used either: expected "
+                    "parameters that are functions of affine predictors with one entry for each "
+                    f"observation, found {found}"
                 )
         if isinstance(found, str):
             raise error
@@ -128,7 +128,7 @@ class _Reading:
 
     @cached_property
     def augmented(self) -> ObservedGraph | NotAffineError | UnknownLikelihoodError:
-        """A likelihood with an augmentation, or why there is none."""
+        """A likelihood with an augmentation, or the reason why there is none."""
         op = self._rv.owner.op
         try:
             if isinstance(op, SuperGaussianRV):
@@ -142,12 +142,12 @@ class _Reading:
 
     @cached_property
     def density(self) -> ObservedGraph | str:
-        """A likelihood of one predictor without an augmentation, or what was found instead."""
+        """A likelihood of one predictor without an augmentation, or the obstacle."""
         return self._by_density(several=False)
 
     @cached_property
     def several(self) -> ObservedGraph | str:
-        """Likewise of several predictors."""
+        """A likelihood of several predictors without an augmentation, or the obstacle."""
         return self._by_density(several=True)
 
     @cached_property

@@ -1,6 +1,6 @@
 """``pm.Mixture`` and ``pm.NormalMixture`` of likelihoods with an augmentation.
 
-Observed, or the prior of a coefficient x: then of observations zero given x − μ_k.
+They are observed, or the prior of a coefficient x, that is, of observations zero given x − μ_k.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def read_mixture(
     latents: Sequence[GaussianVariable],
     prior_of: GaussianVariable | None = None,
 ) -> ObservedGraph | None:
-    """Read a mixture, observed or the prior of one of the ``latents``; None if it is none.
+    """Read a mixture, observed or the prior of one of the ``latents``; None for other variables.
 
-    Its weights must not depend on latents, nor may parameters other than predictors.
+    Its weights, and parameters other than predictors, must not depend on latents.
     """
     if not isinstance(rv.owner.op, MixtureRV):
         return None
@@ -90,7 +90,7 @@ def read_mixture(
 
 
 def _split(given: Sequence[Variable], count: int) -> Iterator[tuple[Variable, list[Variable]]]:
-    """Yield a draw and the parameters of each component: one variable may have all on an axis."""
+    """Yield a draw and the parameters of each component, also from one variable with an axis."""
     if len(given) > 1:
         yield from ((component, distribution_parameters(component)) for component in given)
         return

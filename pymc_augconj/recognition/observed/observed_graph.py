@@ -24,7 +24,7 @@ class ObservedGraph:
     Attributes
     ----------
     value : Variable
-        Its observations; of a potential, which of its terms an entry of its density belongs to.
+        Its observations; for a potential, the number of the term of each entry of its density.
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
@@ -35,11 +35,11 @@ class ObservedGraph:
         Graph of a potential's log density, elementwise, in the innovations; that of an observed
         variable is derived from its distribution.
     refusal : AugmentationError, optional
-        Raised by an engine that needs an augmentation; None where there is one.
+        The error of an engine that needs an augmentation; None if there is one.
     y : Variable, optional
-        Graph of the observations as engines see them, where that is not ``value``.
+        Graph of the observations for engines, if that is not ``value``.
     names : tuple of str
-        Names of the predictors in reports, where there are several.
+        Names of several predictors in reports.
     is_prior : bool
         As in :class:`~pymc_augconj.model.Site`.
     """
@@ -102,7 +102,7 @@ def flatten(
 def flatten_parameter(
     graph: Variable, shape: tuple[int, ...], rv: Variable, name: str
 ) -> TensorVariable:
-    """Return a parameter as one number, or likewise."""
+    """Return a parameter as one number, or as one entry per observation."""
     graph = pt.as_tensor(graph).astype("float64")
     if all(graph.type.broadcastable):
         return graph.reshape(())

@@ -1,7 +1,8 @@
 """Cumulative logit models, log(σ(c_y − η) − σ(c_{y−1} − η)), in closed form.
 
-The density that is read of such a model has the probability of every class at every row, and the
-logarithm of one of them. Which density is one is found by its values, however it is spelled. Then
+PyMC's density of such a model computes the probability of every class at every row, and the
+logarithm of one of them. This module recognises a cumulative model by its values, in any spelling.
+Then
 
     σ(b) − σ(a) = (1 − e^(a − b)) / ((1 + e^−b) (1 + e^a))
 
@@ -33,7 +34,7 @@ _LARGEST = 300.0
 
 
 class OrderedDensity:
-    """A density as it was read, by the closed form where this has digits.
+    """A density, by the closed form if this has digits, otherwise by PyMC's formula.
 
     ``names`` are the parameters that are cutpoints, in their order.
     """
@@ -42,7 +43,7 @@ class OrderedDensity:
         self._read, self._names = read, names
 
     def __call__(self, y: Array, eta: Any, params: Params) -> Array:
-        """Return log p(y | η), as the density that was read."""
+        """Return log p(y | η)."""
         if isinstance(eta, Registers):
             return self._on_tape(y, eta[0], params)
         if np.size(eta) < _FEW_ROWS:
@@ -87,10 +88,10 @@ def _log_class(E: Any, of_gap: Any, by_lower: Any, by_upper: Any) -> Any:
 
 
 def in_closed_form(read: LogDensity, names: tuple[str, ...]) -> tuple[LogDensity, tuple[str, ...]]:
-    """Return a density of classes by its closed form, if it is that of a cumulative model.
+    """Return a density of classes by its closed form, if it is a cumulative model.
 
-    And the names of its cutpoints, none if it is not. ``names`` are its parameters besides y and
-    η, all of them numbers.
+    Also return the names of its cutpoints, none for another model. ``names`` are its parameters
+    besides y and η, all of them numbers.
     """
     if not names:
         return read, ()

@@ -1,7 +1,7 @@
-"""Matching observed variables to the patterns of likelihoods, in terms of simplified graphs.
+"""Matches of observed variables to the patterns of likelihoods, by simplified graphs.
 
-An input of a distribution is c·bᵉ, of which b is a link of one affine predictor; or it has an axis
-of classes and is the softmax of as many predictors, or these themselves.
+An input of a distribution is c·bᵉ, where b is a link of one affine predictor; or it has an axis
+of classes and is the softmax of as many predictors, or the predictors themselves.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def match_patterns(
     latents: Sequence[GaussianVariable],
     candidates: Sequence[Candidate],
 ) -> ObservedGraph | str | None:
-    """Return the first match, else the name of a parameter that depends on latents in its way.
+    """Return the first match, or the name of a parameter whose dependence on latents prevents it.
 
-    ``params`` are those of the distribution, in the innovations. Raises NotAffineError if the one
-    predictor of a pattern is not affine in the latents.
+    ``params`` are the distribution's parameters, in the innovations. Raises NotAffineError if the
+    single predictor of a pattern is not affine in the latents.
     """
     inputs = [latent.input for latent in latents]
     misplaced: list[str] = []
@@ -211,7 +211,7 @@ def peeled_input(
 def _classes(
     own: PredictorInput, graph: Variable, latents: Sequence[Variable], shape: tuple[int, ...]
 ) -> tuple[list[TensorVariable], int | None] | None:
-    """Return the predictors of the classes, and which class has none; or None if no match."""
+    """Return the predictors of the classes, and the class without one; or None if no match."""
     eta = graph if own.link == "identity" else _logits(graph)
     if eta is None or not is_affine(eta, latents) or not 0 < eta.ndim <= len(shape) + 1:
         return None
@@ -228,7 +228,7 @@ def _classes(
 
 
 def _logits(graph: Variable) -> TensorVariable | None:
-    """Return x where ``graph`` is the softmax of x over its last axis, perhaps transposed."""
+    """Return x if ``graph`` is the softmax of x over its last axis, perhaps transposed."""
     orders, axis = [], graph.ndim - 1
     while graph.owner is not None and isinstance(graph.owner.op, DimShuffle):
         order = graph.owner.op.new_order

@@ -1,11 +1,11 @@
-"""Reading ``pm.Potential`` as a density: of censored or weighted observations, or a constraint.
+"""Recognition of ``pm.Potential``: censored or weighted observations, or a constraint.
 
-PyMC adds up the entries of a potential. It is read as a sum of terms, each an array of which every
-entry is a function of one predictor, affine in the latents:
+PyMC adds up the entries of a potential. Here it is a sum of terms, arrays whose entries are
+functions of one predictor each, affine in the latents:
 
     Σ c (a + b),  c Σ a,  Σ a − Σ b / c,  wᵀ a,      c free of latents.
 
-Terms without latents are part of the first one that has them. Σ (a + b) is Σ a + Σ b where a and b
+Terms without latents are part of the first term with latents. Σ (a + b) is Σ a + Σ b if a and b
 are functions of different predictors.
 """
 
@@ -44,7 +44,7 @@ from .rows import RowFunction
 def match_potential(
     model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
-    """Read a potential; raise NotAffineError where :func:`read_potential` returns a sentence."""
+    """Read a potential; raise NotAffineError if :func:`read_potential` returns a sentence."""
     found = read_potential(model, potential, latents)
     if isinstance(found, str):
         raise NotAffineError(
@@ -58,8 +58,8 @@ def read_potential(
 ) -> ObservedGraph | str | None:
     """Read a potential as a density; None if it does not depend on the latents.
 
-    A sentence says what was expected and found if it is no sum of terms of which each entry depends
-    on one predictor.
+    If it is not a sum of terms whose entries each depend on one predictor, a sentence has the
+    expectation and the finding.
     """
     (graph,) = in_innovations(model, [potential], latents)
     if not depends_on(graph, [latent.input for latent in latents]):
@@ -78,10 +78,10 @@ def read_density(
     latents: Sequence[GaussianVariable],
     refusal: AugmentationError,
 ) -> ObservedGraph | str:
-    """Read a graph of the innovations, of which the entries are added up, as a density.
+    """Read a graph of the innovations, with the sum over its entries, as a density.
 
-    It is that of ``variable``; ``refusal`` is what an engine that needs an augmentation raises.
-    Returns a sentence as :func:`read_potential`.
+    It belongs to ``variable``; engines that need an augmentation raise ``refusal``. Returns a
+    sentence like :func:`read_potential`.
     """
     inputs = [latent.input for latent in latents]
     summands = _summands(graph.astype("float64"), inputs)
@@ -94,7 +94,7 @@ def read_density(
         found = _readings(model, term, inputs)
         if isinstance(found, str):
             return (
-                "expected a sum of terms of which each entry depends on one affine predictor of "
+                "expected a sum of terms whose entries each depend on one affine predictor of "
                 f"the Gaussian latent variables, found {found}"
             )
         readings += found
@@ -142,10 +142,10 @@ def _concatenated(graphs: Sequence[TensorVariable]) -> TensorVariable:
 def _summands(
     graph: TensorVariable, latents: Sequence[Variable], entries: bool = False
 ) -> list[TensorVariable]:
-    """Return graphs whose entries, all added up, are the sum of those of ``graph``.
+    """Return graphs whose entries have the same sum as the entries of ``graph``.
 
-    Graphs of one entry are taken apart; with ``entries`` all are, into graphs that broadcast to
-    the shape of ``graph`` and of which each entry is a summand of one of its own.
+    It splits graphs of one entry; with ``entries`` it splits all, into graphs that broadcast to
+    the shape of ``graph`` and add up to it entry by entry.
     """
     node = graph.owner
     if node is None or not depends_on(graph, latents):
@@ -190,7 +190,7 @@ def _is_float(graph: TensorVariable) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Reading:
-    """One term, read: its graph, its predictor, shape (size,), and its density."""
+    """One parsed term: its graph, its predictor, shape (size,), and its density."""
 
     term: TensorVariable
     size: int
@@ -202,7 +202,7 @@ class _Reading:
 def _readings(
     model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]
 ) -> list[_Reading] | str:
-    """Read a term, or the fewest terms that it is the sum of; or say what was found instead."""
+    """Read a term, or the fewest terms with this sum; or return the obstacle."""
     whole = _read(model, term, latents)
     if not isinstance(whole, str):
         return [whole]
@@ -226,21 +226,21 @@ def _readings(
 
 
 def _read(model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
-    """Read a term, or say what was found instead of one."""
+    """Read a term, or return the obstacle."""
     shape = static_shape(term)
     parts, graph = find_predictors([term], latents, shape), term
     if isinstance(parts, str) or not is_separate(graph, parts[0].offsets, len(shape)):
         (graph,) = graphs_with_indices_inside([term], latents)
         parts = find_predictors([graph], latents, shape)
     if isinstance(parts, str):
-        return f"one of shape {shape} that depends on several, or not smoothly on one"
+        return f"a term of shape {shape} that depends on several, or not smoothly on one"
     if shape and not is_separate(graph, parts[0].offsets, len(shape)):
-        return f"one of shape {shape} in which an entry depends on several entries of a predictor"
+        return f"a term of shape {shape} in which an entry depends on several entries of η"
     parameters = RowParameters(shape, model)
     reader = RowReader(None, parts, parameters)
     log_density = reader.read(with_exact_complements(graph))
     if log_density is None:
-        return f"one of shape {shape} whose entries cannot be separated"
+        return f"a term of shape {shape} whose entries cannot be separated"
     size = int(np.prod(shape))
     eta = parts[0].columns[0].astype("float64")
     (eta,) = simplify([pt.broadcast_to(eta, shape).reshape((size,))])

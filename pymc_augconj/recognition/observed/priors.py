@@ -1,8 +1,8 @@
-"""Priors that are no normal distribution, read as observations without data.
+"""Priors that are not normal, as observations without data.
 
-The density of x about a location μ is that of an observation zero given the predictor x − μ, of the
-reflected distribution: a Student-t prior has the augmentation of the Student-t likelihood. Others
-are read by their log density.
+The density of x about a location μ equals the density of an observation zero given the predictor
+x − μ, under the reflected distribution: a Student-t prior has the augmentation of the Student-t
+likelihood. Other priors enter by their log density.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .mixtures import read_component, read_mixture
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .potentials import read_density
 
-# Distributions p(x | μ) = p(2μ − x | μ), for the likelihood of which μ is the predictor; and the
-# parameter of which reflection makes the reciprocal, if there is one.
+# Distributions p(x | μ) = p(2μ − x | μ) with a likelihood whose predictor is μ; and the parameter,
+# if there is one, that reflection inverts.
 _REFLECTED = {
     "StudentTRV": None,
     "LaplaceRV": None,

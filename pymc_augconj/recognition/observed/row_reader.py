@@ -1,4 +1,4 @@
-"""Reading graphs of N observations as functions of any number of rows.
+"""Graphs of N observations as functions of any number of rows.
 
 Parameters of a density besides y and η are numbers, or one number per observation. A vector that
 all observations share, such as cutpoints, is split into numbers.
@@ -57,7 +57,7 @@ class RowParameters:
         self.graphs: dict[str, TensorVariable] = {}
 
     def collect(self, graphs: Sequence[Variable], bases: Sequence[Variable]) -> None:
-        """Add the largest parts of ``graphs`` that do not depend on ``bases``."""
+        """Add the largest subgraphs of ``graphs`` that do not depend on ``bases``."""
         moving = dependents(graphs, bases)
         seen: set[Variable] = set()
         stack = list(graphs)
@@ -72,7 +72,7 @@ class RowParameters:
                 self._add(var)
 
     def hold(self) -> dict[Variable, Variable]:
-        """Return inputs for the collected graphs, which they replace from now on."""
+        """Return inputs that replace the collected graphs from now on."""
         held = {
             var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var))
             for var in self.symbols
@@ -166,7 +166,7 @@ class RowParameters:
     def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
         """Return the model's variables from which ``var`` is computed, row by row.
 
-        There are none if it is one itself, or if it differs between rows.
+        The result is empty if ``var`` is such a variable itself, or differs between rows.
         """
         if var in self._random or self._differs(var):
             return []
@@ -270,7 +270,7 @@ class RowReader:
         return vectorize_graph(rebuilt, dict(zip(single, self._etas, strict=True)))
 
     def _constant(self, column: TensorVariable, like: TensorVariable) -> TensorVariable:
-        """Return a column without a predictor, with the axes of one that has."""
+        """Return a column without a predictor, with the axes of a column that has one."""
         zeros = pt.zeros_like(like)
         return zeros if is_zero(column) else zeros + rebuild(column, self.parameters.symbols)
 
@@ -285,7 +285,7 @@ def _constants(parts: Sequence[AffinePart]) -> list[TensorVariable]:
 
 
 def _valued(var: Variable) -> list[Variable]:
-    """Return the inputs of an operation but for those that say shapes and places."""
+    """Return the inputs of an operation except shapes and positions."""
     if var.owner is None:
         return []
     if isinstance(var.owner.op, CheckParameterValue):

@@ -1,10 +1,10 @@
-"""Densities of one observation at a time: graphs of N observations, for any number of rows.
+"""Densities of single observations: graphs of N observations, for any number of rows.
 
-PyMC's log density of an observed variable has one row per observation. Here it is rebuilt for any
-number of rows: the N observations, their predictors and everything else that differs between
-observations are replaced by vectors of unknown length (with further axes of length one if the
-observations have several axes), and nodes that contain the number N are removed. Conditions on
-parameters, which PyMC requires of all rows together, are required of each row.
+PyMC's log density of an observed variable has one row per observation. This module rebuilds it for
+any number of rows: vectors of unknown length (with further axes of length one if the observations
+have several axes) replace the N observations, their predictors and all other values that differ
+between observations, and nodes that contain the number N are removed. Conditions on parameters,
+which PyMC requires of all rows together, are required of each row.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[V
 def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
     """Return ``graph`` with symbols of unknown length for variables with one row per observation.
 
-    Symbols have the same number of axes; more for a number that all observations share.
+    Symbols keep the number of axes, with more for a number that all observations share.
     """
     changed = dependents([graph], symbols)
     new: dict[Variable, Variable] = dict(symbols)
@@ -140,7 +140,7 @@ def _is_shared_number(var: Variable, rebuilt: Variable) -> bool:
 
 
 def _of_rows(condition: Variable, ndim: int) -> Variable:
-    """Return whether the condition holds in each row, or altogether where it has no rows.
+    """Return whether the condition holds in each row, or as a whole if it has no rows.
 
     A row is an entry of a density of ``ndim`` axes.
     """

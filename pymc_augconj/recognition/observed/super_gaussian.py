@@ -1,4 +1,4 @@
-"""Reading super-Gaussian likelihoods, stated by ``pac.SuperGaussian`` or by ``pm.CustomDist``.
+"""Recognition of super-Gaussian likelihoods: ``pac.SuperGaussian`` or ``pm.CustomDist``.
 
 Formulas become plain functions of NumPy arrays. A user's log density ψ(|y − f|) is written with
 y = f + e. If simplification removes f, it is a location family; if it is equal for e and −e, it is
@@ -42,7 +42,7 @@ def phi_of(formula: Formula) -> Phi:
 
 
 def likelihood_of(model: ModelIndex, rv: Variable, family: Family) -> SuperGaussian:
-    """Return the likelihood; raise RecognitionError where a closed form was asked for in vain."""
+    """Return the likelihood; raise RecognitionError if a requested closed form does not exist."""
     phi = phi_of(family.log_phi)
     if not family.closed_form:
         return SuperGaussian(phi, family.is_location)
@@ -85,8 +85,8 @@ def read_custom(
 ) -> tuple[Family, list[Variable]]:
     """Return the family of a ``pm.CustomDist``, and f and its parameters for it.
 
-    ``params`` are its own, in terms of the innovations. Raises UnknownLikelihoodError with the
-    reason where it is no super-Gaussian location family.
+    ``params`` are its parameters, in terms of the innovations. Raises UnknownLikelihoodError with
+    the reason if it is not a super-Gaussian location family.
     """
     tried = (
         f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "

@@ -1,12 +1,12 @@
-"""Vector outcomes as observed variables of single entries that have the same log density.
+"""Vector outcomes as observed variables of single entries with the same log density.
 
 ==========================  ====================================================================
-outcome                     instead of it
+outcome                     replacement
 ==========================  ====================================================================
-random walk of any steps    its first value, and its differences, each of their own distribution
+random walk of any steps    its first value, and its differences, each with its distribution
 autoregression, order p     its first p values, and the others normal given their predecessors
 ``MvNormal``, long vectors  z = L⁻¹(μ − y), V = L Lᵀ, by independent normal observations
-missing entries of vectors  flat variables u, that are subtracted: y − u is seen, zero where missing
+missing entries of vectors  flat variables u: y − u is observed, zero for missing entries
 ==========================  ====================================================================
 
 With s = |L|^(1/n) a vector of n entries has the density of n numbers zero whose means are s z and
@@ -47,10 +47,10 @@ _UNPREDICTABLE = (
 
 
 def without_vectors(given: Model) -> tuple[ModelIndex, dict[Variable, Variable]]:
-    """Return a model of the same log density, and the outcome that each new one stands for.
+    """Return a model with the same log density, and the original outcome of each new one.
 
-    Variables keep their names, and all others their identity. Outcomes that other variables depend
-    on stay, and so do those whose mean depends on no free variable. ``given`` is unchanged.
+    Variables keep their names, and all others their identity. Outcomes do not change if other
+    variables depend on them, or if their mean depends on no free variable. ``given`` is unchanged.
     """
     model = ModelIndex(given)
     used = model.used
@@ -89,7 +89,7 @@ def without_vectors(given: Model) -> tuple[ModelIndex, dict[Variable, Variable]]
 
 
 def mark_unpredictable(matched: Sequence[ObservedGraph], new: Collection[Variable]) -> None:
-    """State that observations of variables that are ``new`` cannot be predicted one by one."""
+    """Mark observations of ``new`` variables as not predictable one by one."""
     for observed in matched:
         if observed.variable in new:
             observed.likelihood.unpredictable = _UNPREDICTABLE
@@ -105,7 +105,7 @@ def _missing_of(rv: Variable, model: ModelIndex) -> list[Variable]:
 def _outcomes(
     model: ModelIndex, rv: Variable, missing: Sequence[Variable], free: dict[Variable, Variable]
 ) -> list[Outcome] | None:
-    """Return what stands for an observed variable, or None; ``free`` gets its missing entries."""
+    """Return replacements of an observed variable, or None; ``free`` gets its missing entries."""
     op, value = rv.owner.op, model.rvs_to_values[rv]
     if not model.parents_of(distribution_parameters(rv)):
         return None
@@ -147,7 +147,7 @@ def _of_autoregression(rv: Variable, value: TensorVariable) -> list[Outcome]:
 def _of_long_vectors(
     rv: Variable, value: TensorVariable, model: ModelIndex
 ) -> list[Outcome] | None:
-    """Return independent entries of vectors that are too long to be read one by one."""
+    """Return independent entries of vectors that are too long for ``MvNormal`` likelihoods."""
     if not isinstance(rv.owner.op, MvNormalRV):
         return None
     mean, cov = distribution_parameters(rv)
@@ -170,7 +170,7 @@ def _of_long_vectors(
     return [(pm.Normal.dist(eta, scale, shape=static_shape(value)), zeros)]
 
 
-# Distributions of vectors by their parameters, and what is taken from the location.
+# Distributions of vectors by their parameters, and the change of the location.
 _OF_VECTORS: dict[str, Callable[..., TensorVariable]] = {
     "MvNormalRV": lambda mu, cov, gap: pm.MvNormal.dist(mu - gap, cov),
     "MvStudentTRV": lambda nu, mu, cov, gap: pm.MvStudentT.dist(nu=nu, mu=mu - gap, scale=cov),
@@ -178,7 +178,7 @@ _OF_VECTORS: dict[str, Callable[..., TensorVariable]] = {
 
 
 def _of_missing(rv: Variable, value: TensorVariable, entries: TensorVariable) -> Outcome:
-    """Return vectors of which missing entries are zero, and their mean less than before by u."""
+    """Return vectors with zeros as missing entries, and with a mean reduced by u."""
     dist, mask = rv.owner.inputs[0], _mask(rv)
     number = np.where(mask, np.cumsum(mask).reshape(mask.shape) - 1, mask.sum())
     gap = pt.concatenate([entries, [0.0]])[number]
@@ -193,11 +193,11 @@ def _mask(rv: Variable) -> np.ndarray:
 
 
 def _scattered(value: TensorVariable, mask: np.ndarray) -> TensorVariable:
-    """Return the observed entries in their places, zero in the others."""
+    """Return the observed entries in their positions, zero elsewhere."""
     number = np.where(mask, (~mask).sum(), np.cumsum(~mask).reshape(mask.shape) - 1)
     return pt.concatenate([value.astype("float64"), [0.0]])[number]
 
 
 def _copied(rv: TensorVariable) -> TensorVariable:
-    """Return the variable as one of its own, which can be given a name."""
+    """Return a copy of the variable that can have another name."""
     return rv.owner.clone().outputs[rv.owner.outputs.index(rv)]

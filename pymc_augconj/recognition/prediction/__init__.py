@@ -6,6 +6,6 @@
 ``latent_draws``  from latents to the variables of the user's model
 ``linear_time``   draws of a Markov process at new inputs, in linear time
 ``new_inputs``    the predictors of an observed variable at new inputs
-``transitions``   how a time series goes on
+``transitions``   the next values of a time series
 ================  ===================================================
 """

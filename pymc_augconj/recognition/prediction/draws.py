@@ -36,7 +36,7 @@ def predictors_of_draws(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return η, (P, S, new inputs), and the likelihood's parameters, (S, 1), for every draw.
 
-    ``draws`` are those of the hyperparameters and of the latents in the predictors.
+    ``draws`` has the hyperparameters and the latents in the predictors.
     """
     lgm = read.lgm
     size, _, width = processes[0].f_new.shape

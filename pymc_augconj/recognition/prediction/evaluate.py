@@ -1,6 +1,6 @@
 """Functions of a PyMC model for its results.
 
-Engines work on the unconstrained scale. Here are functions that compute constrained values and
+Engines work on the unconstrained scale. These functions compute constrained values,
 deterministics, and the prior density in the sense of ``pm.find_MAP``.
 """
 
@@ -84,9 +84,9 @@ class DensityOfPrior:
 class BatchFunction:
     """Variables of a model as functions of many draws of the entries ``moving`` of the point.
 
-    The others are those of ``point``. A covariance and its Cholesky factor, which depend on
-    hyperparameters alone, are computed once, when the function is made. ``data`` replace shared
-    variables; by default their values at each call are used.
+    Other entries come from ``point``. A covariance and its Cholesky factor, which depend on
+    hyperparameters alone, are computed once, when the function is made. ``data`` replaces shared
+    variables; by default each call uses their current values.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class BatchGraph:
 def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
     """Return the variable ``name`` where the entry ``entry`` of the point is zero, as a function.
 
-    For a whitened process that is its mean: rewriting removes the product with zero, and with it
+    For a whitened process this is its mean: rewriting removes the product with zero, and thus
     the covariance and its factor.
     """
     index = ModelIndex(model)
@@ -168,7 +168,7 @@ def kernel_functions(
 ) -> dict[str, PointFunction]:
     """Return the means and covariances of a ``pm.gp.Latent`` at old and new inputs.
 
-    The old ones are those of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
+    Old inputs are the inputs of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
     ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
     and ``"new_diagonal"`` are functions of constrained values by the names of the variables.
     """
@@ -184,7 +184,7 @@ def variable_function(model: Model, name: str) -> PointFunction:
 
 
 def covariance_function(model: Model, name: str) -> PointFunction | None:
-    """Return the prior covariance of a Gaussian variable, of constrained values by their names.
+    """Return the prior covariance of a Gaussian variable, as a function of constrained values.
 
     None if no variable of this name has a covariance.
     """

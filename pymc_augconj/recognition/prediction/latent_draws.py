@@ -1,4 +1,4 @@
-"""From the latents of engines to the variables of the user's model."""
+"""The variables of the user's model, from the latents of engines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LatentMeans:
     def _reads(
         self, block: LatentBlock
     ) -> tuple[PointMap[np.ndarray] | None, dict[Any, tuple[str, tuple[int, ...]]]]:
-        """Return a block's mean and what it reads: the key, name and shape of other latents."""
+        """Return a block's mean and its arguments: the key, name and shape of other latents."""
         mean = self._of_whitened.get(block.name) if block.whitened else block.mean
         if mean is None or block.name in self._without:
             return None, {}
@@ -122,7 +122,7 @@ class LatentDraws:
     def __call__(
         self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
-        """Return what is neither latent nor hyperparameter, draws on the first axis."""
+        """Return variables that are neither latent nor hyperparameter, draws on the first axis."""
         entries = dict(entries)
         moving = [*entries, *(v.value_name for v in self._forward)]
         if self._function is None:

@@ -40,7 +40,7 @@ class MarkovProcess:
 
     @classmethod
     def find(cls, model: Model, name: str, Xnew: Array) -> MarkovProcess | None:
-        """Return the process ``name``, if it is computed in linear time."""
+        """Return the process ``name``, if it takes linear time."""
         linear = in_linear_time(model)
         if linear is model or name not in linear.named_vars:
             return None

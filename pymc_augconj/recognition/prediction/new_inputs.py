@@ -1,9 +1,9 @@
 """The predictors of an observed variable at new inputs of Gaussian processes.
 
-Each predictor is η_p = offset_p + Σ coef_pk f_k[i] + rest_p, a sum over the processes that are
-given, or their outputs. If offset, coefficients and rest (an intercept, an average of other
-latents) are the same for all observations, it is offset_p + Σ coef_pk f*_k + rest_p at a new
-input. Otherwise the model does not determine it there.
+Each predictor is η_p = offset_p + Σ coef_pk f_k[i] + rest_p, a sum over the given processes or
+their outputs. If offset, coefficients and rest (an intercept, an average of other latents) are the
+same for all observations, it is offset_p + Σ coef_pk f*_k + rest_p at a new input. Otherwise the
+model does not determine it there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NewPredictors:
 
     @property
     def varying(self) -> dict[str, np.ndarray]:
-        """The parameters that were given for each new input, of shape (P,)."""
+        """The parameters given for each new input, of shape (P,)."""
         return {name: value for name, value in self.overrides.items() if value.ndim}
 
     def other_entries(self) -> list[str]:
@@ -105,9 +105,9 @@ class NewPredictors:
     ) -> list[NewPredictor]:
         """Return every predictor.
 
-        ``mean_old`` has the processes' prior means at their own inputs, m of f = m + u; ``moved``,
-        where m depends on other blocks, its derivatives by them, by position: effects through m are
-        then no part of their rows.
+        ``mean_old`` has the processes' prior means at their own inputs, m of f = m + u. If m
+        depends on other blocks, ``moved`` has its derivatives by position, and rows of these blocks
+        omit effects through m.
         """
         found = []
         for p, own in enumerate(self.site.row_numbers):
@@ -178,7 +178,7 @@ class NewPredictors:
 
     def _differs(self, i: int) -> str:
         block = self.lgm.blocks[i]
-        why = f"what {block.name!r} adds to it differs between observations"
+        why = f"the contribution of {block.name!r} differs between observations"
         if self.site.shape[0] > 1:
             return f"{why} (if it is a process, pass it too: gp=[…])"
         if block.form.startswith("GP"):
@@ -207,8 +207,8 @@ def read_predictors(
 ) -> NewPredictors:
     """Return the predictors of the observed variable that depends on ``processes``.
 
-    ``several`` says whether it has several predictors, or one. An AugmentationError says that there
-    is no such variable, or several and ``observed`` names none of them.
+    ``several`` says whether it has several predictors, or one. Raises AugmentationError if there is
+    no such variable, or several and ``observed`` names none of them.
     """
     lgm = recognition.model
     names = [block.name for block in lgm.blocks]

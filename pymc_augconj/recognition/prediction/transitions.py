@@ -1,8 +1,8 @@
 """The distribution of the next value of a time series given those before.
 
 For a series x with p lags, x_t | x_{t−1}, …, x_{t−p} ~ N(mean, S Sᵀ), where S is diagonal unless
-the series has a vector at each time. It is read off the arguments of PyMC's distribution, so that a
-forecast is exact whatever sampler the values come from.
+the series has a vector at each time. It follows from the arguments of PyMC's distribution, so that
+a forecast is exact for values from any sampler.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Transition:
 
 
 def read_transition(model: Model, name: str) -> Transition:
-    """Return how the series ``name`` goes on; AugmentationError if its steps are not normal."""
+    """Return the transition of series ``name``; AugmentationError if its steps are not normal."""
     series = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, _SERIES)]
     if name not in series:
         raise AugmentationError(

@@ -1,8 +1,9 @@
-"""Maps A(θ) = Σ_k c_k(θ) B_k whose parts B_k stay, as the graph of their products shows.
+"""Maps A(θ) = Σ_k c_k(θ) B_k with fixed parts B_k, found from the graph of their products.
 
-The scale of non-centred effects, ``mu + tau * z``, and the Cholesky factor of correlated ones,
-``z @ chol.T``, enter so. c(θ) is what the operations on the latents take from θ. Every operation
-after it must be linear in it; this is looked up by its kind, so that no value of θ is an exception.
+Examples are the scale of non-centred effects, ``mu + tau * z``, and the Cholesky factor of
+correlated effects, ``z @ chol.T``. c(θ) are the arguments with θ of the operations on the latents.
+Every later operation must be linear in c(θ). The kind of operation decides this, so that it holds
+for every value of θ.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Coefficients:
 def find_coefficients(
     product: TensorVariable, direction: TensorVariable, hyperparameters: Collection[TensorVariable]
 ) -> Coefficients | None:
-    """Return the coefficients and parts of a map; None if it has none, or too many.
+    """Return the coefficients and parts of a map; None if it has no parts, or too many.
 
     ``product`` is A(θ) v, simplified, and ``direction`` v.
     """
@@ -87,7 +88,7 @@ def find_coefficients(
 def _taken(
     product: TensorVariable, direction: TensorVariable, hyperparameters: Sequence[TensorVariable]
 ) -> list[TensorVariable]:
-    """Return what operations on v take from θ, as few numbers as can be."""
+    """Return the arguments with θ of operations on v, as few numbers as possible."""
     moving = descendants(product, [direction])
     inside = {direction, *moving}
     from_theta = {*hyperparameters, *descendants(product, hyperparameters)}
@@ -144,7 +145,7 @@ def _is_zero(var: Variable) -> bool:
     )
 
 
-#: Whether an elementwise operation is linear in the arguments that are told.
+#: Whether an elementwise operation is linear in the given arguments.
 _ELEMENTWISE: dict[str, Callable[[Apply, list[bool]], bool]] = {
     "Add": lambda node, moves: _all_or_zero(node.inputs, moves),
     "Sub": lambda node, moves: _all_or_zero(node.inputs, moves),

@@ -1,10 +1,9 @@
 """Finds the linear map A(θ) of a block by evaluating A on a few vectors.
 
-The structure is found numerically, so that it does not depend on how the user spelled it. Whether
-every row of A has a single entry is decided by products that are zero exactly if it has: an entry
-however small beside the others of its row is one. Whether θ only scales the columns takes one
-comparison, of columns in units of their own. What was found at a few values of θ is checked again,
-by one product, at every other value at which the map is asked for.
+The structure is found numerically, so that it does not depend on the user's spelling. Some products
+are zero if and only if every row of A has a single entry, also if a second entry is tiny relative
+to the first. One comparison, of columns in their own units, shows whether θ only scales the
+columns. At every other value of θ one product checks the structure again.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ class BlockMap:
     name : str
         The latent variable, for error messages.
     dependence : {"smooth", "kinked", "discrete"}
-        How A depends on θ. A structure seen at a few values of θ tells little about others where
-        entries have kinks, or where discrete values (comparisons, indices) stand between.
+        Dependence of A on θ. The structure at a few values of θ says little about other values if
+        entries have kinks, or depend on discrete values (comparisons, indices).
     parts : Parts, optional
-        A as a sum of parts of which θ changes the coefficients alone, where it is one.
+        A as a sum of fixed parts whose coefficients depend on θ, if it is such a sum.
     group : int
         Number of correlated latents in each of several groups, one after another: a row may take
         one of each kind (an intercept and a slope).
@@ -141,7 +140,7 @@ class BlockMap:
         return _GeneralMap(product, [matrix, *(product.matrix(point) for point in points[1:])])
 
     def _sum_of_parts(self, parts: Parts) -> _Multiple | _SelectionSum | None:
-        """Return the map as it is with parts that stay; None where their sum is better read."""
+        """Return the map with fixed parts; None if another form is better."""
         products = [parts.part(k, self._product.size) for k in range(parts.count)]
         if parts.count > 1:
             return self._sum_of(parts.coefs, products)
@@ -154,7 +153,7 @@ class BlockMap:
     def _sum_of(
         self, coefs: PointMap[np.ndarray], products: Sequence[Product]
     ) -> _SelectionSum | None:
-        """Return the sum of several selections; None if one is none, see :class:`_SelectionSum`."""
+        """Return the sum of several selections, a :class:`_SelectionSum`; None for other parts."""
         found = [find_selection(product, [{}]) for product in products]
         if any(one is None for one in found):
             return None
@@ -162,7 +161,7 @@ class BlockMap:
         return _SelectionSum.of(coefs, every, self._product.size)
 
     def _holds_elsewhere(self, found: Selection) -> bool:
-        """Return whether rows that are equal where A was examined are equal at other θ."""
+        """Return whether rows that are equal at the examined θ are equal at other θ."""
         if not self._product.names or found.is_one_multiple:
             return True
         if self._dependence == "kinked":
@@ -231,7 +230,7 @@ class _SelectionSum:
     def of(
         cls, coefs: PointMap[np.ndarray], found: Sequence[Selection], size: int
     ) -> _SelectionSum | None:
-        """Return the sum; None where another map is better read.
+        """Return the sum; None if another form is better.
 
         Where every row takes one entry, it is one selection; where every part takes one entry, it
         is a matrix whose columns are scaled, and products with matrices take less time.
@@ -292,7 +291,7 @@ class _ScaledColumns:
     """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept.
 
     A product with (p₁/c₁, …) is then the same at every θ. With pⱼ the inverse of the largest entry
-    of column j, it shows where a column has another shape, whatever the units of the others.
+    of column j, it shows where a column has another shape, for any units of the others.
     """
 
     kind = "design matrix, columns scaled by hyperparameters"
@@ -345,11 +344,10 @@ class _ScaledColumns:
 
 
 class _GeneralMap:
-    """A(θ) from products: one a column, or one a group of columns that meet in no row.
+    """A(θ) from products: one for each column, or for each group of columns without a common row.
 
-    Where the entries that are not zero were seen, columns are grouped by them (Curtis, Powell &
-    Reid 1974); a product with a random vector, of columns in units of their own, shows entries
-    elsewhere.
+    Columns are grouped by their non-zero entries (Curtis, Powell & Reid 1974); a product with a
+    random vector, of columns in their own units, detects entries elsewhere.
     """
 
     kind = "design matrix depending on hyperparameters"
@@ -413,7 +411,7 @@ _Map = _FixedMap | _Multiple | _SelectionSum | _ScaledSelection | _ScaledColumns
 
 
 def _apart(nonzero: np.ndarray) -> np.ndarray:
-    """Return groups of columns, by number, such that no row has entries in two of one group."""
+    """Return groups of columns, by number, such that no row has two entries in one group."""
     taken: list[np.ndarray] = []
     groups = np.empty(nonzero.shape[1], dtype=np.intp)
     for j, column in enumerate(nonzero.T):

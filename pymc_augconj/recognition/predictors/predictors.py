@@ -28,7 +28,7 @@ from .coefficients import find_coefficients
 from .designs import BlockMap
 from .products import COEFFICIENTS, DIRECTION, Parts, Product
 
-# Elementwise ops with a kink, whose structure at a few values of θ may differ from that at others.
+# Elementwise ops with a kink, whose structure at a few values of θ may differ elsewhere.
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 
 
@@ -76,7 +76,7 @@ class Predictors:
         return self._space.function(self._simplified.offset)
 
     def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
-        """Return A of every block; ``points`` are where their structure is examined."""
+        """Return A of every block, with the structure at ``points``."""
         # PyMC's initial point last: hyperparameters that are zero there hide coefficients.
         wide = self._space.wide_points(points[0])
         points = [*points[1:], points[0]]
@@ -133,7 +133,7 @@ class Predictors:
         )
 
     def _dependence(self, graph: Variable) -> str:
-        """Return how ``graph`` depends on the hyperparameters; see :class:`BlockMap`."""
+        """Return the kind of dependence on the hyperparameters; see :class:`BlockMap`."""
         used = [var for var in self._space.inputs.values() if depends_on(graph, var)]
         between = [*used, *descendants(graph, used)]
         if not all(var.dtype.startswith("float") for var in between):

@@ -41,7 +41,7 @@ class Product:
         return np.array(self._function(self._given(point, vector)), dtype=float)
 
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        """Return a product without compiling, for maps that are evaluated a few times."""
+        """Return a product without compiling, for a few evaluations."""
         return np.array(self._function.uncompiled(self._given(point, vector)), dtype=float)
 
     def _given(self, point: Point, vector: np.ndarray) -> Point:
@@ -139,10 +139,10 @@ def find_selection(product: Product, points: Sequence[Point]) -> Selection | Non
 
 
 def _subsets(size: int) -> Iterator[np.ndarray]:
-    """Yield masks such that of any two columns each is in one of them without the other.
+    """Yield masks such that each of any two columns is in a mask without the other.
 
-    The digits of a column's number, and those of the number of zeros among them (Berger's code):
-    about log₂ size of them.
+    They are the digits of a column's number, and of its number of zeros (Berger's code): about
+    log₂ size masks.
     """
     columns = np.arange(size)
     n_digits = max(size - 1, 0).bit_length()

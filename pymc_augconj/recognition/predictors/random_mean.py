@@ -17,8 +17,8 @@ def affine_in_latents(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return a mean as constant + Σ matrix @ value, over the latents that it depends on.
 
-    ``mean`` is a function of constrained values by the names of free variables, ``shapes`` has
-    those of the latents. An AugmentationError says that it depends on a whitened process.
+    ``mean`` is a function of constrained values by the names of free variables, ``shapes`` has the
+    shapes of the latents. Raises AugmentationError if the mean depends on a whitened process.
     """
     hidden = [name for name in mean.names if name not in theta and name not in shapes]
     if hidden:

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 
 
 def empty_like(model: Model) -> Model:
-    """Return a model without variables that has the coordinates of ``model``."""
+    """Return a model without variables, with the coordinates of ``model``."""
     # Names are those of the user's model, prefix included.
     new = pm.Model(model=None)
     for dim, labels in model.coords.items():

@@ -23,7 +23,7 @@ def data_behind(
 ) -> dict[str, SharedVariable]:
     """Return the data that a ``pm.gp.Latent`` depends on, by name.
 
-    With ``observations`` also those of observed variables that depend on it (``observed``, or any),
+    ``observations`` adds the data of observed variables that depend on it (``observed``, or any),
     but not the observations themselves.
     """
     roots = [gp.f]
@@ -93,7 +93,7 @@ def refuse_foreign_variables(process: str, graphs: Sequence[Variable]) -> None:
         raise AugmentationError(
             f"gp: expected the kernel and the mean of {process!r} to depend on random variables of "
             f"this model, found {', '.join(map(repr, foreign))} of another one. A copy of a model "
-            "(freeze_model, pm.do, pm.observe) has new variables, but its processes keep those of "
-            "the original: fit the model in which the process was made, and pass it as model= or "
-            "as the context"
+            "(freeze_model, pm.do, pm.observe) has new variables, but its processes keep the "
+            "variables of the original: fit the model in which the process was made, and pass it "
+            "as model= or as the context"
         )

@@ -16,16 +16,16 @@ from pymc_augconj.recognition.latents.markov import (
 
 from .copies import empty_like, register
 
-# Fewer values are faster by a dense factorisation, whose calls are fewer. Fewer whose inputs are in
-# no order have a dense one too, which PyMC's whitened values are by.
+# Fewer values are faster by a dense factorisation, which takes fewer calls. Fewer unsorted inputs
+# take a dense factorisation too, which defines PyMC's whitened values.
 _FEWEST, _FEWEST_UNORDERED = 200, 4000
 
 
 def in_linear_time(model: Model) -> Model:
     """Return a model of the same variables without matrices of Markov processes.
 
-    Their products ``cholesky(K) @ v`` are by :class:`.MarkovRoot`. The model itself is returned
-    where it has none that gain by it.
+    :class:`.MarkovRoot` replaces their products ``cholesky(K) @ v``. If no process gains from this,
+    the model itself is returned.
     """
     replaced = _products(model)
     if not replaced:
@@ -45,7 +45,7 @@ def in_linear_time(model: Model) -> Model:
 
 
 def _products(model: Model) -> dict[Variable, Variable]:
-    """Return the products in linear time of those that they replace."""
+    """Return products in linear time, by the products that they replace."""
     found: dict[Variable, Variable] = {}
     for var in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
         node = var.owner

@@ -42,8 +42,8 @@ def batch_size_of(model: Model) -> int | None:
 def with_all_data(model: Model) -> Model:
     """Return the model with all the data instead of minibatches; unchanged if it has none.
 
-    A RecognitionError says that an observed variable's ``total_size`` is not the number of its
-    data, or that the graph of its distribution has a fixed size.
+    Raises RecognitionError if an observed variable's ``total_size`` is not the number of its data,
+    or the graph of its distribution has a fixed size.
     """
     minibatches = _minibatches(model)
     if not minibatches:
@@ -78,8 +78,8 @@ def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
             if isinstance(node.op, OpFromGraph) and any(map(_differ, inputs, node.inputs)):
                 raise RecognitionError(
                     f"{type(node.op).__name__.removesuffix('RV')} of pm.Minibatch data: expected "
-                    "a distribution whose graph does not contain the size of a minibatch, as those "
-                    "of Weibull, mixtures and Censored do; write the model with the arrays "
+                    "a distribution whose graph does not contain the size of a minibatch (the "
+                    "graphs of Weibull, mixtures and Censored do); write the model with the arrays "
                     "themselves, and pass batch_size=… to pac.fit"
                 )
             rebuilt = node.clone_with_new_inputs(inputs, strict=False)

@@ -1,4 +1,4 @@
-"""A model with other rows of its data: the one that a user writes on a sample of these."""
+"""A model with other rows of its data, from the user's model of a sample."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from pymc_augconj.typing import Array
 from .input_data import input_data
 from .process import LatentProcess
 
-# Numbers of rows for which what was recognised is kept, by each thread.
+# Numbers of rows for which each thread keeps a recognised model.
 _KEPT = 16
 # So that results do not depend on how many chunks a thread has had before.
 _NEVER_COMPILED = 10**9
-# Beyond rounding, of the same rows in another company.
+# Tolerance, beyond rounding, for the same rows among different other rows.
 _SAME = 1e-9
 
 
 class OtherRows:
-    """Reads a model whose ``pm.Data`` hold other rows; pickled to where these are.
+    """Reads a model whose ``pm.Data`` hold other rows; pickled to the worker that has the rows.
 
-    A model is recognised once for each number of rows, by each thread that reads it; at other rows
-    its designs are read again, and its data checked. ``names`` are the ``pm.Data`` that hold the
-    rows, and ``point`` any value of θ. An AugmentationError says that the model is no product over
-    rows: a prior depends on them, an observed variable does not, or a row's terms depend on other
+    Each thread recognises the model once for each number of rows. At other rows it reads the
+    designs again, and checks the data. ``names`` are the ``pm.Data`` that hold the rows, and
+    ``point`` is any value of θ. Raises AugmentationError if the model is not a product over rows:
+    a prior depends on the rows, an observed variable does not, or a row's terms depend on other
     rows.
     """
 
@@ -72,8 +72,8 @@ class OtherRows:
     ) -> tuple[LatentGaussianModel, list[LatentProcess]]:
         """Return the model and its processes at these rows, valid until the next call.
 
-        ``where`` is the name of the rows in messages; a DataError says that numbers are not finite,
-        or out of range.
+        ``where`` is the name of the rows in messages. Raises DataError for numbers that are not
+        finite, or out of range.
         """
         size = len(next(iter(rows.values())))
         for name, values in rows.items():
@@ -124,8 +124,8 @@ class OtherRows:
             # Graphs of other shapes fail in any way.
             raise AugmentationError(
                 f"data: expected a model of any number of rows, found that with {half} rows of its "
-                f"{size} it cannot be read ({error}); write all that has an entry for each row as "
-                "pm.Data, and name it in data, too"
+                f"{size} it cannot be read ({error}); write all arrays with an entry for each row "
+                "as pm.Data, and pass them in data"
             ) from error
         for what, values in whole.items():
             own = part[what]
@@ -140,7 +140,7 @@ class OtherRows:
                 )
 
     def _facts(self, rows: Mapping[str, np.ndarray], point: Point) -> dict[str, Array]:
-        """Return what must not depend on other rows, by name: one number, or some for each row."""
+        """Return values that must not depend on other rows, by name: one number, or some a row."""
         lgm, processes = self(rows, "the sample")
         offset = np.array(lgm.offset(point), dtype=float)
         terms = {"predictor": offset}
@@ -192,8 +192,8 @@ def _check_graph(model: Model, gps: Sequence[Any], shared: Sequence[SharedVariab
     for rv in model.free_RVs:
         if rv not in own and set(ancestors([rv])) & set(shared):
             raise AugmentationError(
-                f"variable {rv.name!r}: expected a prior that does not depend on data={names}, of "
-                "which every chunk has other rows; compute what it needs before"
+                f"variable {rv.name!r}: expected a prior that does not depend on data={names}, "
+                "whose rows differ between chunks; compute its arguments beforehand"
             )
 
 

@@ -36,8 +36,8 @@ JITTER = 1e-6
 class LatentProcess:
     """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``, a latent of ``lgm``.
 
-    An AugmentationError says that ``gp`` does not belong to the model, depends on another model's
-    variables, has inputs that are no data, or a mean or covariance that depends on a Gaussian
+    Raises AugmentationError if ``gp`` does not belong to the model, depends on another model's
+    variables, has inputs that are not data, or has a mean or covariance that depends on a Gaussian
     latent.
     """
 
@@ -98,7 +98,7 @@ class LatentProcess:
         )
 
     def read_inputs(self, gp: Any) -> None:
-        """Read the inputs again, where the model's data have changed."""
+        """Read the inputs again, after the model's data have changed."""
         self.inputs = _inputs(gp, self.name)
 
     def thread_copies(self, count: int) -> list[LatentProcess]:

@@ -166,7 +166,7 @@ class StationaryCovariance:
     ) -> Pulled:
         """Return derivatives by θ and by Z.
 
-        Given are those by s, and 1/s times those by log(1/ℓ) and by Z/ℓ.
+        The arguments are derivatives by s, and 1/s times derivatives by log(1/ℓ) and by Z/ℓ.
         """
         scale, lengths = self._at(point)
         total = by_logs.sum() if lengths.size == 1 else by_logs

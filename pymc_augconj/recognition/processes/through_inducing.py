@@ -1,4 +1,4 @@
-"""Writing the PyMC model in which a process acts through its values at inducing inputs."""
+"""The PyMC model in which a process acts through its values at inducing inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 from .copies import empty_like, register
 from .process import JITTER
 
-#: The most processes in one predictor for which the nodes are as many an axis as for one.
+#: Largest number of processes in one predictor with as many nodes an axis as for one process.
 LARGEST_SUM = 3
 
 
@@ -51,9 +51,9 @@ def write_sparse(
 ) -> Model:
     """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
 
-    Of ``processes`` every observation takes one value; ``theta`` has initial values of free
-    variables in place of the model's own, and ``n_predictors`` the number of predictors that an
-    observed variable or potential depends on. ``smallest_var`` is the least residual variance.
+    Every observation depends on one value of each of ``processes``. ``theta`` has initial values of
+    free variables in place of the model's own, and ``n_predictors`` the number of predictors of an
+    observed variable or potential. ``smallest_var`` is the least residual variance.
     """
     by_variable = {model[gp.f.name]: (gp, Z, names) for gp, Z, names in processes}
     whitened = [_whitened_of(model, process) for process in by_variable]

@@ -1,9 +1,9 @@
-"""Which Gaussian variables are integrated out: as many as every predictor is jointly affine in.
+"""Choice of the latents: as many Gaussian variables as every predictor is jointly affine in.
 
 A Gaussian variable that also enters elsewhere (a product of latents, a covariance, a potential)
-becomes a hyperparameter where its components are independent Normals, or where it was recognised
-by its density alone (a random walk): a sampler loses speed by that, and nothing else. Where it is a
-Gaussian process or a multivariate normal it is an error.
+becomes a hyperparameter if its components are independent Normals, or if it was recognised by its
+density alone (a random walk): the sampler then only loses speed. For a Gaussian process or a
+multivariate normal it is an error.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def choose_structure(
 ) -> tuple[Structure, list[ObservedGraph]]:
     """Decide which Gaussian variables are latents, and match the observed ones to likelihoods.
 
-    ``chosen`` names the variables that may be latents, by default every one; ``parts`` has observed
-    variables that stand for a vector of the user's, and that one.
+    ``chosen`` names the variables that may be latents, by default all; ``parts`` maps observed
+    variables that replace a user's vector to that vector.
 
     Raises
     ------
@@ -118,9 +118,9 @@ def choose_structure(
 def _choose(
     matcher: Matcher, found: Sequence[GaussianVariable], forward: Sequence[Variable]
 ) -> _Choice:
-    """Choose the latents; densities without an augmentation only if there is no other way.
+    """Choose the latents; use densities without an augmentation only if necessary.
 
-    Likewise those of several predictors; or where a vector is no latent otherwise.
+    The same holds for densities of several predictors; they may also keep a vector as a latent.
     """
     first: _Choice | None = None
     error: AugmentationError | None = None
@@ -151,9 +151,9 @@ def _choose(
 
 
 def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -> bool:
-    """Return whether a vector is no latent that would better be one of another predictor.
+    """Return whether a vector is no latent, but should be a latent of another predictor.
 
-    Of a likelihood with an augmentation, only one that is too long for slices along its entries.
+    Under an augmented likelihood this holds only for vectors too long for slices along entries.
     """
     latents = {latent.rv for latent in choice.latents}
     longest = _LONGEST_SLICED if augmented else 1
@@ -171,10 +171,10 @@ def _with_other_priors(
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
 ) -> _Choice:
-    """Add coefficients whose priors are not normal, while likelihoods stay as they are.
+    """Add coefficients whose priors are not normal, without changing likelihoods.
 
-    And then Gaussian variables that are their means. A single number beside Gaussian latents is no
-    latent: a slice along it with these integrated out is as good.
+    Then add Gaussian variables in their means. A single number beside Gaussian latents stays a
+    hyperparameter: a slice along it with the latents integrated out is as good.
     """
     latents, demoted, matched = choice
     scope = Scope.AUGMENTED if not latents else Scope.SEVERAL
@@ -218,7 +218,7 @@ def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[str, 
 
 
 class _Choice(NamedTuple):
-    """The latents, why others are none, and what depends on latents."""
+    """The latents, reasons why others are none, and the variables that depend on latents."""
 
     latents: Sequence[GaussianVariable]
     demoted: dict[str, str]
@@ -243,7 +243,7 @@ def _held(
     demoted: Mapping[str, str],
     undrawn: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return why some of the hyperparameters must not be optimised, by their names."""
+    """Return reasons why some hyperparameters must not be optimised, by their names."""
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
         is_vector = latent.precision is not None or latent.transform is not None
@@ -285,7 +285,7 @@ def _match_most(
     forward: Sequence[Variable],
     scope: Scope,
 ) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
-    """Return as many candidates as can be latents, processes first, and the matches with these."""
+    """Return as many latents as possible, processes first, and the matches with them."""
     try:
         return candidates, _match(matcher, candidates, scope)
     except AugmentationError as why:
@@ -313,7 +313,7 @@ def _match_most(
 def _match(
     matcher: Matcher, latents: Sequence[GaussianVariable], scope: Scope
 ) -> list[ObservedGraph]:
-    """Match what depends on a latent; raises if an observed variable or potential has no match."""
+    """Match variables that depend on a latent; raise if one has no match."""
     model = matcher.model
     matched = [
         matcher.match(rv, latents, scope)
@@ -331,10 +331,10 @@ def _acting_through_means(
     forward: Sequence[Variable],
     densities: bool,
 ) -> tuple[list[GaussianVariable], dict[str, str]]:
-    """Leave out candidates until none enters a potential, a covariance or another prior.
+    """Remove candidates until none enters a potential, a covariance or another prior.
 
-    With ``densities`` they may enter potentials that can be read as densities. A NotAffineError
-    says that a Gaussian process or a multivariate normal would have to be left out.
+    With ``densities`` they may enter potentials that can be read as densities. Raises
+    NotAffineError if a Gaussian process or a multivariate normal would have to be removed.
     """
     kept = list(candidates)
     left_out: dict[str, str] = {}
@@ -417,7 +417,7 @@ def _first_elsewhere(
 def _refused_without_transforms(
     model: ModelIndex, forward: Sequence[Variable]
 ) -> AugmentationError | None:
-    """Return why the model could not be read without the transforms of Gaussian variables."""
+    """Return the reason for refusing the model without the transforms of Gaussian variables."""
     found = find_gaussian_variables(model, transformed=True)
     try:
         found = [candidate for candidate in found if candidate.rv not in forward]

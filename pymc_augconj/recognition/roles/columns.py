@@ -1,8 +1,8 @@
-"""Vectors of hyperparameters each entry of which scales one latent, and nothing else.
+"""Vectors of hyperparameters whose entries each scale one latent, and nothing else.
 
-The local scales λ of a horseshoe are one, as ``Normal(0, tau * lam)`` and as ``z * tau * lam``: the
-standard deviation, or the factor of the column, of coefficient j depends on λⱼ and on what all
-entries share, and their priors are independent.
+An example is the local scales λ of a horseshoe, as ``Normal(0, tau * lam)`` or ``z * tau * lam``:
+the standard deviation, or the factor of the column, of coefficient j depends on λⱼ and on shared
+parameters, and the priors of the entries are independent.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def find_columns(
     space: ValueSpace,
     points: Sequence[Point],
 ) -> ColumnScales | None:
-    """Return the latents that the vector scales; None if it does more or less than that.
+    """Return the latents that the vector scales; None if it has another or no such effect.
 
-    ``others`` are what all but the blocks' scales and maps depend on.
+    All graphs except the blocks' scales and maps depend on ``others``.
     """
     name: str = value.name
     pairs = list(zip(blocks, maps, strict=True))

@@ -1,11 +1,11 @@
-"""Vectors of hyperparameters whose entries are independent given everything else.
+"""Vectors of hyperparameters whose entries are independent given all other variables.
 
-Each entry enters some terms of the model's log density and no other entry's: log p = Σⱼ fⱼ(xⱼ) +
-constant, and all are updated at once. Which term belongs to which entry is found from changes of
-the terms where sets of entries move: those whose number has a bit set, and those where it has not.
+The terms of the model's log density that depend on one entry depend on no other: log p = Σⱼ fⱼ(xⱼ)
++ constant, and all entries are updated at once. To find the entry of each term, the module moves
+sets of entries: those whose number has a given bit set, and those whose number does not.
 
-A scalar τ that enters by its products with the entries λⱼ alone is *exchanged* with them: while
-log τ grows by what every log λⱼ loses, nothing but their priors changes (Liu & Sabatti 2000,
+A scalar τ that enters only by its products with the entries λⱼ is *exchanged* with them: if log τ
+grows by the amount that every log λⱼ loses, only their priors change (Liu & Sabatti 2000,
 Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation, Biometrika 87).
 """
 
@@ -101,7 +101,7 @@ def exchanges(
     space: ValueSpace,
     points: Sequence[Point],
 ) -> dict[str, PointFunction]:
-    """Return the scalars that the vector multiplies, with the log priors of both."""
+    """Return the scalars that multiply the vector, with the log priors of both."""
     model = space.model
     if not _is_log(model, value):
         return {}
@@ -126,7 +126,7 @@ def _is_log(model: ModelIndex, value: Variable) -> bool:
 
 
 def _is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequence[Point]) -> bool:
-    """Return whether terms stay the same where one entry grows by what another one loses."""
+    """Return whether terms stay the same if one entry grows by the amount that another loses."""
     for seed, point in enumerate(points):
         moved = _away_from_zero(point, np.random.default_rng(seed))
         other = moved | {scalar: moved[scalar] + _MOVE, vector: moved[vector] - _MOVE}

@@ -19,9 +19,9 @@ _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
 
 
 def has_integrated_process(model: ModelIndex, outcomes: Iterable[Variable]) -> bool:
-    """Return whether a process is integrated out in the model: one of ``pm.gp.Marginal``, say.
+    """Return whether the model has integrated a process out, as ``pm.gp.Marginal`` does.
 
-    Its covariance depends on hyperparameters, which are sampled like those of a latent process.
+    Its covariance depends on hyperparameters, which are sampled as for a latent process.
     ``outcomes`` are further observed variables.
     """
     every = [*model.observed_RVs, *outcomes]
@@ -40,8 +40,8 @@ def no_latent(
 ) -> RecognitionError:
     """Return the error of a model without a Gaussian latent variable.
 
-    ``demoted`` says why Gaussian variables are none, by name; ``refused`` why the model could not
-    be read either if no Gaussian variable had a transform.
+    ``demoted`` has the reasons why Gaussian variables are not latents, by name; ``refused`` the
+    reason why the model would also be refused without transforms.
     """
     if demoted:
         listed = "; ".join(f"variable {n!r} is Gaussian, but {why}" for n, why in demoted.items())

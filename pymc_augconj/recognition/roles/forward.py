@@ -1,7 +1,7 @@
-"""Free variables that nothing observed depends on: imputed observations, ``gp.conditional``.
+"""Variables that only predictions need: imputed observations, ``gp.conditional``.
 
-Given everything else they are drawn from their own distribution, exactly, which is a block draw
-together with the latents: those are updated with the forward variables integrated out.
+No observation depends on them. Given all other variables they are drawn exactly from their own
+distribution, in one block with the latents, whose update integrates them out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .structure import Structure
 def read_forward(
     structure: Structure, space: ValueSpace, point: Point
 ) -> tuple[ForwardVariable, ...]:
-    """Return the forward variables in an order in which they can be drawn.
+    """Return the variables that only predictions need, in an order in which to draw them.
 
     ``point`` may be any: it gives the shapes of its entries.
     """
@@ -39,7 +39,7 @@ def read_forward(
         inputs[Argument("value", latent.name)] = latent.value_input
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
-    # From random variables to graphs of values; one forward variable may depend on another.
+    # From random variables to graphs of values; these variables may depend on each other.
     replacements = {
         **space.model.given_data,
         **{latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents},
@@ -66,7 +66,7 @@ def read_forward(
         if log_density is None:
             raise RecognitionError(
                 f"variable {rv.name!r}: expected a distribution with a log density, found "
-                f"{type(rv.owner.op).__name__.removesuffix('RV')}, of which PyMC has none; give "
+                f"{type(rv.owner.op).__name__.removesuffix('RV')}, for which PyMC has none; give "
                 "it one (logp=), or remove the variable, which nothing observed depends on"
             )
         log_density = log_density.sum() + log_jacobian

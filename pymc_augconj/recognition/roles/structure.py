@@ -1,7 +1,7 @@
 """The roles of the variables, and whether a free variable can be drawn from its distribution.
 
-A variable that nothing observed depends on is drawn, where a draw of PyMC's follows the density
-that PyMC's samplers use. Where it does not, the variable is sampled by its density.
+A variable on which no observation depends is drawn, if PyMC's draws follow the density that PyMC's
+samplers use. Otherwise the variable is sampled by its density.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Structure:
     hyperparameters : list of Variable
         Every other free random variable that the observations depend on.
     forward : list of Variable
-        Free random variables that nothing observed depends on, in topological order.
+        Free random variables that only predictions need, in topological order.
     factors : list of Variable
         Observed variables and potentials that depend on hyperparameters alone.
     held : dict
         As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
     alternates : tuple of str
-        Gaussian variables that are no latents beside these.
+        Gaussian variables that cannot be latents together with these.
     """
 
     latents: Sequence[GaussianVariable]
@@ -60,8 +60,8 @@ class Structure:
 def forward_variables(model: ModelIndex) -> tuple[list[Variable], dict[str, str]]:
     """Return the free variables that are drawn from their distributions given the rest.
 
-    Nothing observed depends on them, nor on variables that cannot be drawn: these are returned by
-    name, each with the reason. A RecognitionError says that one of them has an improper prior.
+    No observation depends on them. Also returns, by name and with the reason, variables on which
+    no observation depends but that cannot be drawn. Raises RecognitionError for an improper prior.
     """
     needed = model.with_ancestors([*model.observed_RVs, *model.potentials])
     undrawn: dict[Variable, str] = {}
@@ -86,9 +86,9 @@ def read_hyperparameters(
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
-    ``predictors`` is the graph of the stacked η in value variables; ``held`` says why some must not
-    be optimised, by their names; ``vectors`` has what is known of the entries of vectors, by their
-    names in the point, which may be any.
+    ``predictors`` is the graph of the stacked η in value variables; ``held`` has the reasons why
+    some must not be optimised, by name; ``vectors`` has facts about the entries of vectors, by
+    their names in the point, which may be any point.
     """
     in_values = space.model.in_values
     covariances = in_values([latent.scale for latent in latents])
@@ -131,7 +131,7 @@ def read_hyperparameters(
 
 
 def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:
-    """Return why draws of ``rv`` do not follow its density in ``model``; None if they do."""
+    """Return the reason why draws of ``rv`` do not follow its density; None if they do."""
     if not _is_default(model, rv):
         return "its transform= changes its distribution"
     for op in _ops_of(model, rv):
@@ -145,7 +145,7 @@ def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:
 
 
 def _refuse_improper(model: ModelIndex, rv: Variable) -> None:
-    """Refuse a variable that nothing observed depends on and that has no proper distribution."""
+    """Refuse a variable with an improper distribution on which no observation depends."""
     if isinstance(rv.owner.op, FlatRV | HalfFlatRV) and _is_default(model, rv):
         raise RecognitionError(
             f"variable {rv.name!r}: expected a proper prior, since nothing observed depends on it, "
@@ -179,8 +179,8 @@ def _ops_of(model: ModelIndex, rv: Variable) -> Iterator[Op]:
 def _is_default(model: ModelIndex, rv: Variable) -> bool:
     """Return whether the transform of ``rv`` covers the support of its distribution.
 
-    PyMC's own transform does, and so does none; another may cover a part of it, as ``ordered``
-    does.
+    PyMC's own transform does, and so does no transform; another may cover only a part, as
+    ``ordered`` does.
     """
     transform, default = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
     if transform is None or transform is default:

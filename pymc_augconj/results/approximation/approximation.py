@@ -1,7 +1,7 @@
 """A Gaussian approximation of the posterior, stored as its sites and θ.
 
-For every engine it is determined by the two parameters of every site and a value of the
-hyperparameters: means, variances, covariances, draws and predictions are derived from them.
+For every engine the two parameters of every site and a value of the hyperparameters determine
+it: means, variances, covariances, draws and predictions follow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Approximation(Fit):
     Attributes
     ----------
     method : str
-        As given to :func:`pymc_augconj.fit`.
+        The argument of :func:`pymc_augconj.fit`.
     h, lam : ndarray, shape (N,)
         Sites exp(h η − ½ λ η²), one for every predictor.
     theta, point : dict of str to ndarray
@@ -55,7 +55,7 @@ class Approximation(Fit):
         Whether ``tol`` was met; for ``"svi"``, whether the increase of the bound is within its
         noise.
     message : str
-        Why the iterations ended.
+        Reason for the end of the iterations.
     timings : dict
         Seconds: ``recognition``, ``optimisation``, ``total``.
     inducing : dict
@@ -89,7 +89,7 @@ class Approximation(Fit):
     _read = None
 
     def keep_recognition(self, recognition: Any) -> None:
-        """Let predictions use what was recognised in ``model`` while ``model`` is unchanged."""
+        """Let predictions use the parsed ``model`` while ``model`` is unchanged."""
         if not self.model.data_vars:
             self._read = recognition, tuple(self.model.named_vars.values())
 
@@ -176,7 +176,7 @@ class Approximation(Fit):
         ----------
         draws : int
         random_seed : int or Generator, optional
-            By default the seed of the fit; if that was None, every call draws anew.
+            By default the seed of the fit; if that was None, every call gives other draws.
         log_likelihood : bool
             Add the group ``log_likelihood`` and, in ``sample_stats``, ``log_p`` and ``log_q``: the
             log densities of the posterior given θ and of the approximation, up to one common
@@ -187,8 +187,8 @@ class Approximation(Fit):
         DataTree
             Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
             deterministics included; hyperparameters are at their point estimates. An approximation
-            loaded from a file has no model, so that deterministics other than the latents are
-            missing: use ``pm.compute_deterministics``.
+            from a file has no model, so that only the latents among the deterministics are there:
+            use ``pm.compute_deterministics``.
         """
         rng, start = self._generator(draws, random_seed), time.perf_counter()
         whitened = self._drawn_from.draw(rng, draws)
@@ -199,9 +199,9 @@ class Approximation(Fit):
         return self._tree(groups, start)
 
     def to_datatree(self) -> xr.DataTree:
-        """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
+        """Return 1000 draws by :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
 
-        Log likelihoods are among them where the approximation has these.
+        They include log likelihoods if the approximation can compute these.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Approximation(Fit):
         return self.sample(log_likelihood=self._pointwise is not None)
 
     def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
-        """Return 1000 draws for predictions; of processes at inducing inputs if there are any."""
+        """Return 1000 draws for predictions; of sparse processes at their inducing inputs."""
         return self.sample(random_seed=random_seed)
 
     def log_ratios(self, draws: int, rng: np.random.Generator) -> Array:
@@ -233,7 +233,7 @@ class Approximation(Fit):
 
     @property
     def _drawn_from(self) -> Posterior:
-        """The posterior that is drawn from, whose prior has the jitter that draws need."""
+        """The posterior for draws, whose prior has the jitter that draws need."""
         if self._latents.prior.factorized() is self._latents.prior:
             return self._posterior
         return self._latents.condition(self.h, self.lam, factorized=True)
@@ -306,13 +306,13 @@ class Approximation(Fit):
     def load(cls, path: str | Path) -> Approximation:
         """Read an approximation written by :meth:`save`.
 
-        :func:`pymc_augconj.predict` needs the fitted model besides; :meth:`sample` draws the
-        latents without it.
+        :func:`pymc_augconj.predict` also needs the fitted model; :meth:`sample` draws the latents
+        without it.
 
         Parameters
         ----------
         path : str or Path
-            As given to :meth:`save`.
+            The argument of :meth:`save`.
 
         Returns
         -------
@@ -323,7 +323,7 @@ class Approximation(Fit):
         FileNotFoundError
             If there is no such file.
         AugmentationError
-            If the file is no saved approximation, or was changed since.
+            If the file is not a saved approximation, or was changed.
         """
         state = load_state(path)
         # Every kind of approximation recognises its own states.

@@ -1,4 +1,4 @@
-"""The :class:`.approximation.Approximation` of a model, made of an engine's outcome."""
+"""The :class:`.approximation.Approximation` of a model, from an engine's outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def approximation_of(
     random_seed: int | None,
     sparse: SparseProblem | None,
 ) -> Approximation | NestedApproximation:
-    """Return the result of a fit of ``model``, read as ``lgm``; ``sparse`` is None if dense."""
+    """Return the result of a fit of ``model``, parsed as ``lgm``; ``sparse`` is None if dense."""
     point = outcome.point
     processes = {process.name: process for process in sparse.priors} if sparse else {}
     observed = {

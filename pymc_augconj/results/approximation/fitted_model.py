@@ -1,4 +1,4 @@
-"""Model of a fit at its θ: the latents to be conditioned on sites, densities, and a fingerprint."""
+"""Model of a fit at its θ: the latents' prior, densities, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AffineMean:
 
 
 class LazyMeans(Sequence[AffineMean]):
-    """Prior means that are read at the first access, which takes longer than a small fit."""
+    """Prior means, computed at the first access, which takes longer than a small fit."""
 
     def __init__(self, read: Callable[[], Sequence[AffineMean]]) -> None:
         self._read = read
@@ -73,7 +73,7 @@ class FittedLatents:
         return tuple(b.block.name for b in self.blocks)
 
     def index(self, name: str) -> int:
-        """Return the index of a latent; raises AugmentationError if there is none."""
+        """Return the index of a latent; raise AugmentationError for an unknown name."""
         if name not in self.names:
             raise AugmentationError(
                 f"expected the name of a Gaussian latent, got {name!r}; use one of "
@@ -172,7 +172,7 @@ class PointwiseLogLikelihood:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Numbers by which a fit recognises its model."""
+    """Numbers that identify the model of a fit."""
 
     # Log densities of observed variables at fixed innovations and the θ of the fit: they depend on
     # the likelihood, its parameters, offsets and designs.

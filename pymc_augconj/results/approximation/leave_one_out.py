@@ -45,7 +45,7 @@ def leave_one_out(
     groups: Array | None = None,
     ahead: int | None = None,
 ) -> ELPDDataLOO:
-    """Return ArviZ's result for the observations of a site, of this ``shape``, or for blocks."""
+    """Return ArviZ's result for the observations of a site, of shape ``shape``, or for blocks."""
     blocks, names = _blocks(site.size, groups, ahead)
     left_out, fitted, kept = [], [], []
     for k in range(len(nested.x)):
@@ -106,7 +106,7 @@ def leave_one_out(
 def _blocks(
     size: int, groups: Array | None, ahead: int | None
 ) -> tuple[list[Index] | None, Array | Index | None]:
-    """Return the observations that are left out together, and names of these blocks."""
+    """Return blocks of observations that are left out together, and their names."""
     if groups is not None and ahead is not None:
         raise AugmentationError("groups, ahead: expected one of them, found both; leave one out")
     if groups is not None:

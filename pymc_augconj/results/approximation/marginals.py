@@ -22,7 +22,7 @@ _STRATA = 32
 def grid_of(weights: Array, means: Array, stds: Array, points: int) -> Array:
     """Return a grid for each entry of a mixture with means and deviations of shape (n, size).
 
-    Half of the points lie where the mass is, since components may be narrower than the mixture.
+    Half of the points lie at quantiles, since components may be narrower than the mixture.
     """
     used = weights > 1e-4 * weights.max()
     w, m, s = weights[used] / weights[used].sum(), means[used], stds[used]

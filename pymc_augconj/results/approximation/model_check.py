@@ -1,8 +1,8 @@
 """Check that a fit, or draws, belong to a model: the same process, mean, likelihood and data.
 
-Names are not enough, as most models have a process ``"f"`` and observations ``"y"``. The numbers
-that a fit stores about its model are recomputed and compared. ``pm.set_data`` changes a model's
-data but not its fits: a prediction would mix old and new data.
+Names are not enough, as most models have a process ``"f"`` and observations ``"y"``. The checks
+recompute the numbers that a fit stores about its model, and compare them. ``pm.set_data`` changes
+a model's data but not its fits: a prediction would mix old and new data.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_process(
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
-    """Raise AugmentationError if covariance or mean of latent ``index`` is not that of the fit.
+    """Raise AugmentationError if covariance or mean of latent ``index`` differ from the fit's.
 
     ``functions`` has its kernel, see :func:`.kernel_functions`; ``mean`` its mean at ``theta``.
     """
@@ -200,9 +200,9 @@ def _refuse(name: str, what: str) -> AugmentationError:
 
 
 def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
-    """Raise AugmentationError if a result is from other data than the model has now.
+    """Raise AugmentationError if the model's data differ from the data of a result.
 
-    Data of draws are known from the group ``constant_data``, without which they are not checked.
+    The group ``constant_data`` has the data of draws; without it they are not checked.
     """
     used = data_behind(model, gp, observations=kind == "y", observed=observed)
     fitted, name = isinstance(result, Approximation), gp.f.name

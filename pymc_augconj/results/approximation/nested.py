@@ -41,16 +41,16 @@ _POINTS = 201
 class NestedApproximation(Fit):
     """A posterior with hyperparameters integrated over, from ``pac.fit("nested")``.
 
-    Means, standard deviations and marginals of latents are those of a mixture of Gaussian
-    approximations at the points of a design over the hyperparameters θ; those of θ are of a
-    continuous density between these points.
+    Means, standard deviations and marginals of latents come from a mixture of Gaussian
+    approximations at the points of a design over the hyperparameters θ; moments and marginals of
+    θ come from a continuous density between these points.
 
     Attributes
     ----------
     method : str
         ``"nested"``.
     theta, point : dict
-        The mode of θ in the unconstrained scale: on the scale of the user's model, and there.
+        The mode of θ on the unconstrained scale, in the units of the model and unconstrained.
     log_evidence : float
         log ∫ p(θ) Z(θ) dθ; see :func:`pymc_augconj.log_evidence` for one with an error.
     objective : float
@@ -60,7 +60,7 @@ class NestedApproximation(Fit):
     diagnostics : dict
         ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), ``evaluations`` of Z; with
         sites of EP and up to 1000 different predictors also ``correction`` and ``correction_sd``,
-        mean and standard deviation over θ of what the skewness of the latents adds to log Z(θ).
+        mean and standard deviation over θ of the skewness correction to log Z(θ).
     """
 
     _posterior: NestedPosterior
@@ -70,12 +70,12 @@ class NestedApproximation(Fit):
 
     @property
     def nested(self) -> NestedPosterior:
-        """Points, weights and sites; AugmentationError if the model has other data by now."""
+        """Points, weights and sites; AugmentationError if the model's data have changed."""
         now = checksums(self.model.data_vars)
         if changed := [name for name, total in self._data.items() if now.get(name) != total]:
             raise AugmentationError(
-                f"data {changed}: expected those of the fit, of which densities and means are "
-                "functions, found them changed; set them back, or draw from the fit before: "
+                f"data {changed}: expected those of the fit, which its densities and means use, "
+                "found changed data; restore them, or draw from the fit before the change: "
                 "draws = fit.sample()"
             )
         return self._posterior
@@ -94,7 +94,7 @@ class NestedApproximation(Fit):
         FileNotFoundError
             If there is no such file.
         AugmentationError
-            If it is no saved nested approximation, was changed since, or is of another model.
+            If it is not a saved nested approximation, was changed, or has another model.
         """
         return cls(**load_state(path, model))
 
@@ -181,10 +181,9 @@ class NestedApproximation(Fit):
         Parameters
         ----------
         name : str
-            A hyperparameter; a Gaussian latent, whose density is a mixture of normal ones; or an
-            observed variable of one predictor, for the predictors of its observations: mixtures of
-            tilted densities, in which the observation's own density is exact and so is skewness
-            that comes from it, where sites are EP's.
+            A hyperparameter; a Gaussian latent, whose density is a mixture of normal densities; or
+            an observed variable of one predictor, for the predictors of its observations: mixtures
+            of tilted densities, with the observation's own density and skewness if sites are EP's.
         points : int
             Length of the grid of each entry.
 
@@ -239,14 +238,14 @@ class NestedApproximation(Fit):
     ) -> xr.DataTree:
         """Draw independent samples: θ from its continuous density, the latents given θ.
 
-        Sites at a drawn θ are interpolated between the points of the design, so that the latents
-        have the prior of that θ itself.
+        Sites at a drawn θ are interpolated between the points of the design; the prior of the
+        latents is the prior at that θ.
 
         Parameters
         ----------
         draws : int
         random_seed : int or Generator, optional
-            By default the seed of the fit; if that was None, every call draws anew.
+            By default the seed of the fit; if that was None, every call gives other draws.
         log_likelihood : bool
             Add the group ``log_likelihood``, for ``az.loo``.
 
@@ -288,7 +287,7 @@ class NestedApproximation(Fit):
         return self._means.values(given.point, [b.scale(w) for b, w in blocks]), whitened
 
     def _others(self, entries: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-        """Return the model's other variables, of so many draws at once as memory allows."""
+        """Return the model's other variables, in batches of draws that fit in memory."""
         draws = len(next(iter(entries.values())))
         evaluate = LatentDraws(self.model, self.nested.model, self.nested.start)
         blocks = self.nested.model.blocks
@@ -324,27 +323,27 @@ class NestedApproximation(Fit):
     ) -> ELPDDataLOO:
         """Return the expected log predictive density, leaving out one observation at a time.
 
-        Given θ, the density of an observation is integrated under its cavity, the Gaussian that the
-        sites of the others leave, so that importance weights are of θ alone: they do not fail where
-        an observation determines its own latent.
+        Given θ, the density of an observation is integrated under its cavity, the Gaussian defined
+        by the other sites. Importance weights therefore concern θ only: they do not fail where an
+        observation determines its own latent.
 
         Parameters
         ----------
         name : str, optional
             The observed variable, of one predictor; by default the only one.
         groups : array_like, optional
-            The label of a group for each observation: those of a patient, say, are left out
-            together, and have one joint density.
+            The label of a group for each observation. Observations of a group, such as a patient,
+            are left out together, and have one joint density.
         ahead : int, optional
-            Observations are in the order of time: the next ``ahead`` of them are predicted from
-            all that were before, from half of the series on; as many again are added each time.
+            For observations in the order of time: predict the next ``ahead`` from all before,
+            from half of the series on, in steps of ``ahead``.
 
         Returns
         -------
         ELPDDataLOO
             For ``az.compare``: ``elpd_i`` has the pointwise values, along ``block`` with the
             labels of groups or the first of the steps ahead, and ``pareto_k`` the k̂ of their
-            ratios over θ. Of blocks ``p`` is not known, NaN.
+            ratios over θ. ``p`` is NaN for blocks.
         """
         sites = [s for s in self.nested.model.sites if s.name in self.observed and s.shape[0] == 1]
         chosen = [site for site in sites if name in (None, site.name)]
@@ -362,12 +361,12 @@ class NestedApproximation(Fit):
         Parameters
         ----------
         draws : int
-            Of each chain.
+            Draws of each chain.
         chains : int
-            Each starts at another draw of this approximation.
+            Number of chains; each starts at a different draw of this approximation.
         **kwargs
-            Of :func:`pymc_augconj.sample`. ``tune`` is 50 by default: chains need to learn the
-            scales of their moves, not to find the posterior.
+            For :func:`pymc_augconj.sample`. ``tune`` is 50 by default: chains must learn the
+            scales of their moves, but need not find the posterior.
 
         Returns
         -------
@@ -395,9 +394,9 @@ class NestedApproximation(Fit):
         The ratios are p(y, θ)/q(θ) at 200 draws of θ from the continuous density q that
         :meth:`sample` draws from; p(y, θ) = p(θ) Z_s(θ) E[p(y | η)/sites(η)] is estimated at each
         by 16 draws of the latents from their Gaussian given θ, made of the same normal numbers at
-        every θ. Below 0.7 the posterior of θ is what importance sampling would give. Where there
-        are so many latents that 16 draws do not estimate p(y, θ), k̂ is large whatever q is: a
-        large value is no proof of an error. It does not speak of the latents given θ.
+        every θ. Below 0.7 importance sampling would give the same posterior of θ. With so many
+        latents that 16 draws do not estimate p(y, θ), k̂ is large for any q: a large value does
+        not prove an error. It says nothing about the latents given θ.
         """
         density, (draws, pairs) = self.nested.density, _CERTIFICATE
         assert density is not None
@@ -411,8 +410,8 @@ class NestedApproximation(Fit):
     ) -> tuple[Array, Array, int]:
         """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.
 
-        The mean of their exponentials is p(y). Second is the interpolated density over its integral
-        in place of p(y, θ), whose mean is one, third the number of points behind that integral.
+        The mean of their exponentials is p(y). The second result has the interpolated density over
+        its integral in place of p(y, θ), with mean one; the third is the integral's sample size.
         """
         density = self.nested.density
         assert density is not None  # without hyperparameters there is no mixture

@@ -34,8 +34,8 @@ class SparseApproximation(Approximation):
     """An approximation whose processes act through their values at inducing inputs.
 
     ``h`` and ``lam`` have one site for each rotated latent. A process ``f`` has values ``f_u`` at
-    its inducing inputs; those at its own, and deterministics, are drawn for up to 2000 inputs, as
-    that takes a square matrix. :func:`pymc_augconj.predict` has no such limit.
+    its inducing inputs. Draws of values at its own inputs, and of deterministics, need a square
+    matrix: they exist for up to 2000 inputs. :func:`pymc_augconj.predict` has no such limit.
     """
 
     # The processes, by name; need the model, so they are not saved.
@@ -66,7 +66,7 @@ class SparseApproximation(Approximation):
 
     @property
     def predictor_mean(self) -> Array:
-        """Not available, as there are sites per latent, not per observation."""
+        """Not available: sites belong to latents, not to observations."""
         raise AugmentationError(
             "predictor_mean, predictor_std: expected a dense fit, got an approximation through "
             "inducing points, which has no moments of every predictor; use pac.predict"

@@ -98,7 +98,7 @@ def _save_nested(state: Mapping[str, Any], path: str | Path) -> None:
 
 
 def _facts(lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]) -> Array:
-    """Return numbers by which a model is recognised: densities at θ, and sums of its inputs."""
+    """Return numbers that identify a model: densities at θ, and sums of its inputs."""
     found = Fingerprint.of(lgm, point, observed)
     parts: list[Any] = [lgm.log_prior(point), *found.densities.values(), *found.inputs.values()]
     return np.concatenate([np.ravel(part) for part in parts])
@@ -111,7 +111,7 @@ def _write(
     arrays: dict[str, np.ndarray],
     path: str | Path,
 ) -> None:
-    """Write an archive of what all approximations have, and of what one of a kind has besides."""
+    """Write an archive of the fields of all approximations, and of the fields of this kind."""
     meta |= {"format": FORMAT} | {name: state[name] for name in _SCALARS}
     meta |= {"variables": state["_variables"], "data": state["_data"]}
     meta["coupled"] = len(coupling.rows)
@@ -139,7 +139,7 @@ def _write(
 def load_state(path: str | Path, model: Any = None) -> dict[str, Any]:
     """Return the fields of an approximation in a file.
 
-    Those of a nested one need the ``model`` that it was fitted to.
+    A nested approximation needs the fitted ``model``.
     """
     path = Path(path)
     if not path.exists() and path.suffix != _SUFFIX:

@@ -66,7 +66,7 @@ class Fit:
         save_state({each.name: getattr(self, each.name) for each in fields(self)}, path)
 
     def keep_recognition(self, recognition: Any) -> None:
-        """Do nothing where predictions are those of draws."""
+        """Do nothing: predictions use draws."""
 
     def _generator(
         self, draws: object, random_seed: int | np.random.Generator | None
@@ -77,7 +77,7 @@ class Fit:
         return np.random.default_rng(self.random_seed if random_seed is None else random_seed)
 
     def _tree(self, groups: Mapping[str, Mapping[str, Array]], start: float) -> xr.DataTree:
-        """Return groups of draws as a DataTree; the first was begun at the time ``start``."""
+        """Return groups of draws as a DataTree; drawing began at the time ``start``."""
         attrs = {
             "method": self.method,
             "log_evidence": self.log_evidence,

@@ -37,9 +37,9 @@ def compare(
     Parameters
     ----------
     fits : mapping of str to DataTree
-        Fits by name, each with a posterior group of dimensions (chain, draw, …): what
-        ``pm.sample``, ``nutpie.sample``, ``pm.fit(…).sample()`` and this package return.
-        Objects with a method ``to_datatree()`` are converted.
+        Fits by name, each with a posterior group of dimensions (chain, draw, …): results of
+        ``pm.sample``, ``nutpie.sample``, ``pm.fit(…).sample()`` and this package, or objects with
+        a method ``to_datatree()``.
     var_names : str or sequence of str, optional
         Variables to compare; every fit must have them. ``"~name"`` leaves one out. By default
         all numeric variables that every fit has.
@@ -50,16 +50,16 @@ def compare(
     reference : str, optional
         Name of the fit that the others are compared with, usually a long NUTS run.
     wall_time : mapping of str to float, optional
-        Seconds by fit; overrides what a fit has recorded (attribute ``sampling_time`` of its
+        Seconds by fit; overrides the recorded time (attribute ``sampling_time`` of the
         posterior). PyMC records tuning and sampling but not compilation; ``nutpie.sample`` and
-        ``pm.fit`` record nothing. Measure the whole call and give it here for a fair comparison.
+        ``pm.fit`` record nothing. For a fair comparison, measure the whole call and pass its time.
     loo : bool, default True
         Whether to add the leave-one-out columns when a fit has a group ``log_likelihood``.
     loo_var_name : str, optional
         Observed variable to score by LOO. By default each observation of every observed variable
         is left out in turn.
     evidence : mapping of str to LogEvidence, optional
-        What :func:`pymc_augconj.log_evidence` returned, by fit, for Bayes factors.
+        Results of :func:`pymc_augconj.log_evidence` by fit, for Bayes factors.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def compare(
     Raises
     ------
     AugmentationError
-        If a fit is no DataTree with draws, a variable is missing or differs in shape, or
+        If a fit is not a DataTree with draws, a variable is missing or differs in shape, or
         ``reference``, ``wall_time``, ``evidence`` or ``loo_var_name`` contains an unknown name.
 
     Notes

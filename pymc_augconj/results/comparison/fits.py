@@ -1,4 +1,4 @@
-"""Several fits of one model with the same variables, shapes and labels, to be compared."""
+"""Several fits of one model with the same variables, shapes and labels, for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymc_augconj.errors import AugmentationError
 
 SAMPLE_DIMS = ("chain", "draw")
 
-# Group of the draws that chains of unequal lengths leave over.
+# Group of the draws beyond the common length of chains.
 _REST = "posterior_rest"
 
 # Draws whose range relative to their absolute values is below this are constant up to rounding.
@@ -66,10 +66,10 @@ def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
 
 
 def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
-    """Return PyMC's result of interrupted chains with the draws that it left out, as a group.
+    """Return PyMC's result of interrupted chains, with a group of the draws that it omitted.
 
     PyMC keeps equal numbers of draws of some chains. ``traces`` has the ``pymc.backends.NDArray``
-    of every chain by its number, which begins with ``tune`` draws of tuning.
+    of every chain by its number; each begins with ``tune`` draws of tuning.
     """
     found = "posterior" in tree.children
     like = tree["posterior" if found else "warmup_posterior"].to_dataset()

@@ -41,7 +41,7 @@ def plot_compare(
     max_entries: int = 3,
     **plot_kwargs: Any,
 ) -> PlotCollection | dict[str, PlotCollection]:
-    """Draw ArviZ's figures of several fits of one model with matplotlib.
+    """Plot ArviZ's figures of several fits of one model with matplotlib.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ def plot_compare(
     var_names, filter_vars, coords : optional
         As in :func:`compare`; by default all numeric variables that every fit has.
     max_entries : int, default 3
-        Largest number of entries to draw of each variable, evenly spaced; choose others by
-        ``coords``. Entries that are constant or not finite in one of the fits are left out before.
+        Largest number of entries to plot of each variable, evenly spaced; choose others by
+        ``coords``. Entries that are constant or not finite in one of the fits are omitted first.
     **plot_kwargs
         Passed to the ArviZ function of ``kind``, for example ``max_lag`` or ``visuals``.
 
@@ -67,7 +67,7 @@ def plot_compare(
     PlotCollection or dict of str to PlotCollection
         The figure, or with ``kind=None`` all of them by kind. Save one by ``.savefig(path)``.
         Axes are in ``.viz["plot"]``, by entry (such as ``"f[3]"``) and, for the grids, by
-        ``fit``; what was drawn is there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
+        ``fit``; plotted elements are there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
 
     Raises
     ------
@@ -229,9 +229,9 @@ def _arguments(
 def _thinning(posterior: xr.Dataset) -> int:
     """Return k such that every k-th draw of a chain is nearly independent of the last.
 
-    The test of ranks assumes independence: with autocorrelation 0.7 chains of one distribution were
-    flagged at α = 0.01 in 60 % of 150 simulations, thinned like this in 3 % of 100. ArviZ's own
-    factor is by all chains, and so removes a disagreement of these.
+    The test of ranks assumes independence: with autocorrelation 0.7 it flagged chains of one
+    distribution at α = 0.01 in 60 % of 150 simulations, with this thinning in 3 % of 100. ArviZ's
+    factor uses all chains together, and so hides their disagreement.
     """
     chains = scalar_draws(posterior)
     ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
