@@ -24,8 +24,8 @@ def truth(p):
 seen = rng.random(3000) < expit(truth(places))
 
 # %%
-# The places are near to each other beside the lengthscale, so that values are nearly functions of their
-# neighbours. A jitter of 1e-3 leaves the precisions digits.
+# The places are near to each other beside the lengthscale, so that values are nearly functions of
+# their neighbours. A jitter of 1e-3 leaves the precisions digits.
 
 with pm.Model() as model:
     ls, eta = pm.InverseGamma("ls", 4, 9), pm.HalfNormal("eta", 2)
