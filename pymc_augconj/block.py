@@ -13,6 +13,7 @@ from pymc_augconj.typing import Array, Index
 
 from .linalg.sparse import SymmetricPattern, find_pattern
 from .linalg.state_space import MarkovInputs
+from .linalg.vecchia import ZeroFillPattern
 from .point import Point, PointMap
 
 
@@ -111,6 +112,8 @@ class LatentBlock(GaussianStructure):
     mean: PointMap[Array] | None = None
     #: For ``"precision"``: rows and columns of the entries of Q, in both triangles, (2, E).
     entries: Index | None = None
+    #: For ``"pivots"``: the order of the values in which each is given earlier ones.
+    order: Index | None = None
     #: For ``"markov"``: the inputs of the process.
     inputs: MarkovInputs | None = None
     #: For ``"kronecker"``: the lengths of the axes, the first of which varies slowest.
@@ -152,6 +155,13 @@ class LatentBlock(GaussianStructure):
         """Sparsity pattern and elimination order of Q."""
         assert self.entries is not None  # used by the kind "precision" alone
         return find_pattern(self.size, *self.entries)
+
+    @cached_property
+    def root_pattern(self) -> ZeroFillPattern:
+        """Pattern of Q's factor in the reverse of ``order``."""
+        assert self.order is not None  # used by the kind "pivots" alone
+        assert self.entries is not None
+        return ZeroFillPattern(self.order, *self.entries)
 
     @cached_property
     def _entry_at(self) -> Index:

@@ -205,7 +205,8 @@ class AugmentedGibbs(BlockedStep):
         self.checkpoints: Checkpoints | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
         self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._solver)
-        self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=is_sparse)
+        cheap = is_sparse or not self._solver.repeats
+        self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=cheap)
         self._default_start = dict(self.recognition.start)
         prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
@@ -236,7 +237,8 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
-        how = {"by_moments": self.plan.factors is not None, "over_grid": self._solver.augments}
+        over_grid = self._solver.augments and any(b.grid for b in lgm.blocks)
+        how = {"by_moments": self.plan.factors is not None, "over_grid": over_grid}
         moving = [h.value_name for h in self.plan.likelihood]
         sites = partial(HeldSites, lgm, self.held, names, probes, moving=moving, **how)
         self._sites = sites() if self.held else None

@@ -32,12 +32,14 @@ class _Structure(LatentBlock):
     __repr__ = object.__repr__
 
 
-def precision_block(size: int, entries: Index, kind: str = "precision") -> LatentBlock:
+def precision_block(
+    size: int, entries: Index, kind: str = "precision", order: Index | None = None
+) -> LatentBlock:
     """Return the structure of Q: a block without a name or values."""
     nowhere: Any = None
     return _Structure(
         name="", value_name="", form="", shape=(size,), size=size, copies=1, whitened=False,
-        kind=kind, scale=nowhere, entries=entries,
+        kind=kind, scale=nowhere, entries=entries, order=order,
     )  # fmt: skip
 
 
@@ -115,8 +117,9 @@ def _log_density(
     # With a size the entries have dimensions of length one.
     entries = entries.reshape((entries.shape[-1],))
     assert block.entries is not None
-    rows, cols = block.entries
-    square = (entries[: rows.size] * x[..., rows] * x[..., cols]).sum(axis=-1)
+    # Constants, as PyTensor looks at each entry of an array.
+    rows, cols = map(pt.constant, block.entries)
+    square = (entries[: len(block.entries[0])] * x[..., rows] * x[..., cols]).sum(axis=-1)
     if block.is_intrinsic:
         square += entries[-1] * x.sum(axis=-1) ** 2
     normal = log_determinant(block, entries) - block.size * np.log(2.0 * np.pi) - square

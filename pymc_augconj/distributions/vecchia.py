@@ -82,9 +82,15 @@ class Vecchia(Continuous):
         if neighbours < 1:
             raise DataError(f"Vecchia: expected neighbours of at least 1, found {neighbours}")
         near = Neighbours(inputs, int(neighbours))
-        K = _covariances(cov_func, inputs[near.groups], jitter)
-        block = precision_block(near.size, near.entries, "pivots")
-        return SparseNormal.dist(block, _Precision(near)(K), mu, cls.__name__, **kwargs)
+        rows, cols = near.lower
+        own = cov_func(pt.constant(inputs), diag=True) + jitter
+        k = pt.switch(
+            rows == cols,
+            own[pt.constant(rows)],  # PyTensor looks at each entry of an array
+            _covariances(cov_func, inputs[rows, None], inputs[cols, None])[:, 0, 0],
+        )
+        block = precision_block(near.size, near.entries, "pivots", near.order)
+        return SparseNormal.dist(block, _Precision(near)(k), mu, cls.__name__, **kwargs)
 
     @staticmethod
     def conditional(
@@ -118,7 +124,8 @@ class Vecchia(Continuous):
         old, new = _matrix(X), _matrix(Xnew)
         k = min(neighbours, len(old))
         near = cKDTree(old).query(new, k=k)[1].reshape(len(new), k)
-        K = _covariances(cov_func, np.concatenate([new[:, None], old[near]], axis=1), jitter)
+        both = np.concatenate([new[:, None], old[near]], axis=1)
+        K = _covariances(cov_func, both) + jitter * np.eye(k + 1)
         weights = pt.linalg.solve(K[:, 1:, 1:], K[:, 1:, :1], b_ndim=2, assume_a="pos")[..., 0]
         mean = pt.broadcast_to(mu, (len(old),))
         centre = (weights * (f - mean)[near]).sum(axis=-1)
@@ -136,23 +143,25 @@ def _matrix(X: ArrayLike) -> Array:
     return found
 
 
-def _covariances(cov_func: Any, inputs: Array, jitter: float) -> Variable:
-    """Return the graph of the covariances within groups of inputs, of shape (n, m + 1, d)."""
-    X = pt.tensor("X", dtype="float64", shape=inputs.shape[1:])
-    return vectorize_graph(cov_func(X), {X: pt.constant(inputs)}) + jitter * np.eye(inputs.shape[1])
+def _covariances(cov_func: Any, *groups: Array) -> Variable:
+    """Return the graph of covariances within groups of inputs (n, m, d), or between two of them."""
+    X = [pt.tensor(dtype="float64", shape=inputs.shape[1:]) for inputs in groups]
+    return vectorize_graph(
+        cov_func(*X), {x: pt.constant(inputs) for x, inputs in zip(X, groups, strict=True)}
+    )
 
 
 class _Precision(Op):
-    """The precision of :meth:`.Neighbours.precision`, given covariances in groups."""
+    """The precision of :meth:`.Neighbours.precision`, given covariances."""
 
     __props__ = ("near",)
 
     def __init__(self, near: Neighbours) -> None:
         self.near = near
 
-    def make_node(self, K: Variable) -> Apply:
+    def make_node(self, k: Variable) -> Apply:
         shape = (self.near.entries.shape[1] + self.near.size,)
-        return Apply(self, [K.astype("float64")], [pt.tensor(dtype="float64", shape=shape)])
+        return Apply(self, [k.astype("float64")], [pt.tensor(dtype="float64", shape=shape)])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         outputs[0][0] = self.near.precision(np.ascontiguousarray(inputs[0]))
@@ -166,8 +175,8 @@ class _Precision(Op):
 class _PrecisionPullback(_Precision):
     """The derivative of a weighted sum of :class:`_Precision` by the covariances."""
 
-    def make_node(self, K: Variable, slopes: Variable) -> Apply:  # type: ignore[override]
-        return Apply(self, [K, slopes], [K.type()])
+    def make_node(self, k: Variable, slopes: Variable) -> Apply:  # type: ignore[override]
+        return Apply(self, [k, slopes], [k.type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         outputs[0][0] = self.near.pull_precision(*map(np.ascontiguousarray, inputs))

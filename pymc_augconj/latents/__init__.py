@@ -6,6 +6,7 @@
 ``by_filter``          conditioning Markov processes on their sites by a Kalman filter
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_grid``            conditioning a process on a grid through eigenvectors of small matrices
+``by_neighbours``      conditioning a process given by neighbours by an incomplete factor
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
 ``by_weights``         conditioning through the precision of all whitened latents

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.lapack import dpotri
@@ -93,8 +94,9 @@ class PrecisionPosterior(FactorPosterior):
     ) -> None:
         self._design, self._pattern = design, design.pattern
         pattern, X, lam = design.pattern, design.border, sites.lam
-        flat = gram + pattern.prior_precision(prior)
-        factor = pattern.sparsity.factorize(flat, "the posterior precision of the latents")
+        #: B, which a factorisation may have overwritten.
+        self._flat = gram + pattern.prior_precision(prior)
+        factor = pattern.sparsity.factorize(self._flat, "the posterior precision of the latents")
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
@@ -317,6 +319,7 @@ class PrecisionSolver(Solver):
     """A factorisation of the sparse posterior precision."""
 
     name = "precision"
+    pattern_type: ClassVar[type[PrecisionPattern]] = PrecisionPattern
 
     def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
         super().__init__(blocks, groups)
@@ -329,8 +332,14 @@ class PrecisionSolver(Solver):
         """Return the pattern of a model; None if it has no usable structure."""
         if groups.maps is None or not cls._suits(blocks):
             return None
-        found = _pattern(blocks, groups.maps, groups)
+        found = cls._kept(blocks, groups.maps, groups)
         return found if found.fits_model else None
+
+    @classmethod
+    def _kept(
+        cls, blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], groups: RowGroups
+    ) -> PrecisionPattern:
+        return groups.keep(cls.name, partial(cls.pattern_type, blocks, maps, groups.merged))
 
     @classmethod
     def _suits(cls, blocks: Sequence[LatentBlock]) -> bool:
@@ -364,7 +373,7 @@ class PrecisionSolver(Solver):
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
     ) -> PrecisionPosterior:
-        pattern = _pattern(self._blocks, prior.maps, self.groups)
+        pattern = self._kept(self._blocks, prior.maps, self.groups)
         if not pattern.fits_model:
             raise NotPositiveDefiniteError(
                 "expected predictors of one value of each structured latent"
@@ -378,6 +387,11 @@ class PrecisionSolver(Solver):
             )
         design = PrecisionDesign(pattern, prior)
         gram = self._gram(design, sites.lam)
+        return self._posterior(prior, sites, design, gram)
+
+    def _posterior(
+        self, prior: LatentPrior, sites: SiteSum, design: PrecisionDesign, gram: Array
+    ) -> PrecisionPosterior:
         return PrecisionPosterior(prior, self.groups, sites, design, gram)
 
     def _gram(self, design: PrecisionDesign, lam: Array) -> Array:
@@ -407,10 +421,3 @@ class IndependentSolver(PrecisionSolver):
     def _suits(cls, blocks: Sequence[LatentBlock]) -> bool:
         structured = super()._suits(blocks)
         return not structured and any(b.total_size >= _MANY for b in blocks if b.is_independent)
-
-
-def _pattern(
-    blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], groups: RowGroups
-) -> PrecisionPattern:
-    make = partial(PrecisionPattern, blocks, maps, groups.merged)
-    return groups.keep(PrecisionSolver.name, make)

@@ -23,6 +23,7 @@ from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
 from .by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from .by_grid import GridSolver
+from .by_neighbours import IncompleteSolver
 from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
@@ -51,6 +52,9 @@ LARGEST_ALTERNATIVE = 5_000
 # Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
 
+# Multiplications of an incomplete factor from which no other one is looked for.
+_MANY = 2e8
+
 # A solver that is refused so many times, and in this share of times, is not preferred any more.
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
 
@@ -61,7 +65,11 @@ def cheapest_solver(
     """Return the solver with the fewest multiplications; ``fit`` allows those of fits alone."""
     kinds = list(SOLVERS.values())
     if not fit:
-        kinds = [GridSolver, *(kind for kind in kinds if kind is not IndependentSolver)]
+        kinds = [kind for kind in kinds if kind is not IndependentSolver]
+        kinds = [GridSolver, IncompleteSolver, *kinds]
+        if _MANY < IncompleteSolver.multiplications(blocks, groups) < np.inf:
+            # To find a pattern that fills in takes minutes.
+            kinds.remove(PrecisionSolver)
     return min(kinds, key=lambda kind: kind.multiplications(blocks, groups))
 
 

@@ -15,10 +15,11 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.factors import Factor
 from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.sparse import SymmetricPattern
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
-from .precision import PrecisionPrior
+from .precision import PrecisionPrior, pull_root
 
 
 class PivotPrior(PrecisionPrior):
@@ -28,10 +29,9 @@ class PivotPrior(PrecisionPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self._read_pattern(block)
-        n_entries = self.entries.shape[1]
-        self.flat = block.flat_precision(array[:n_entries])
-        self.pivots, self._log_peak = array[n_entries:], None
+        assert block.entries is not None
+        self.entries, self._log_peak = block.entries, None
+        self.pivots = array[self.entries.shape[1] :]
         if not (np.isfinite(array).all() and (self.pivots > 0.0).all()):
             raise NotPositiveDefiniteError(
                 f"the prior precision of {block.name!r}: expected finite, positive precisions of "
@@ -42,10 +42,51 @@ class PivotPrior(PrecisionPrior):
         return
 
     @cached_property
+    def pattern(self) -> SymmetricPattern:  # type: ignore[override]
+        """The pattern of :attr:`factor`, which has more entries than that of :attr:`root`."""
+        return self.block.sparsity
+
+    @cached_property
+    def flat(self) -> Array:  # type: ignore[override]
+        """Q in the order of ``pattern``."""
+        return self.block.flat_precision(self.array[: self.entries.shape[1]])
+
+    @cached_property
     def factor(self) -> Factor:  # type: ignore[override]
-        """L, where S is asked for."""
-        name = f"the prior precision of {self.block.name!r}"
-        return self.pattern.factorize(self.flat.copy(), name)
+        """A factor of Q with the places of all its entries, which moments ask for."""
+        return self.pattern.factorize(self.flat.copy(), self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"the prior precision of {self.block.name!r}"
+
+    @cached_property
+    def root(self) -> Factor:
+        """L with S = Pᵀ L⁻ᵀ P in the block's own order."""
+        pattern = self.block.root_pattern
+        return pattern.factorize(self.array[pattern.entry_at], self._name)
+
+    def _through(self, apply: Callable[[Array], Array], x: Array) -> Array:
+        return self.block.root_pattern.back(apply(self.block.root_pattern.forward(x)))
+
+    def scale(self, v: Array) -> Array:
+        return self._through(self.root.transpose_solve, v)
+
+    def scale_transpose(self, x: Array) -> Array:
+        return self._through(self.root.half_solve, x)
+
+    def unscale(self, u: Array) -> Array:
+        return self._through(self.root.transpose_product, u)
+
+    def unscale_transpose(self, x: Array) -> Array:
+        return self._through(self.root.product, x)
+
+    def apply_cov(self, x: Array) -> Array:
+        return self.scale(self.scale_transpose(x))
+
+    @property
+    def scale_error(self) -> float:
+        return 0.5 * self.root.error
 
     @property
     def log_det_error(self) -> float:
@@ -62,4 +103,7 @@ class PivotPrior(PrecisionPrior):
         return np.append(super().pull_cov(A, gradient), np.zeros(self.pivots.size))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        return np.append(super().pull_design(A, G), np.zeros(self.pivots.size))
+        pattern = self.block.root_pattern
+        by_scale = pattern.forward(pattern.forward(self._pull_scale(A, G)).T).T
+        by_precision = pull_root(self.root, by_scale)[tuple(pattern.place[self.entries])]
+        return np.append(by_precision, np.zeros(self.pivots.size))

@@ -74,7 +74,11 @@ class Posterior(ABC):
 
     @abstractmethod
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        """Return ν with this x: a draw from N(0, I) given x if there are many."""
+        """Return ν with this x, by :meth:`carried`: a draw from N(0, I) if there are many."""
+
+    def carried(self, nu: Array) -> Array:
+        """Return x as hyperparameters move it along with them, ν fixed."""
+        return self.apply(nu)
 
     def apply(self, nu: Array) -> Array:
         """Return x, a draw from the posterior for ν ~ N(0, I)."""
@@ -262,6 +266,8 @@ class Solver(ABC):
     ensemble: ClassVar[int] = 8
     #: Whether they may follow differences of densities, too: where no sites are near these.
     follows: ClassVar[bool] = False
+    #: Whether further draws cost little beside the evidences of a step.
+    repeats: ClassVar[bool] = True
     #: Whether it has auxiliary variables of its own, drawn by :meth:`augment`.
     augments: ClassVar[bool] = False
 

@@ -36,7 +36,7 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.sparse import find_pattern
+from pymc_augconj.linalg.sparse import SymmetricPattern, find_pattern
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior
@@ -72,6 +72,9 @@ class PrecisionPattern:
     ``maps`` are A_b on the merged rows, of which sites couple pairs.
     """
 
+    #: Whether diagonal blocks may join B.
+    adds_blocks = True
+
     def __init__(
         self, blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], coupling: Coupling
     ) -> None:
@@ -92,6 +95,8 @@ class PrecisionPattern:
         if not self.fits_model:
             return
         self._choose(structured or others[:1])
+        if not self.adds_blocks:
+            return
         # Diagonal blocks with many effects join B where that saves work.
         more = [i for i in others[1:] if blocks[i].total_size > _FEW_EFFECTS]
         for i in others if structured else more:
@@ -122,11 +127,14 @@ class PrecisionPattern:
             rows.append(left[meet])
             cols.append(right[meet])
         #: Pattern and elimination order of B.
-        self.sparsity = find_pattern(self.size, np.concatenate(rows), np.concatenate(cols))
+        self.sparsity = self._find(np.concatenate(rows), np.concatenate(cols))
         for name in ("products", "_places", "_prior_positions", "_is_of_one_block"):
             self.__dict__.pop(name, None)
         n, m = float(self.size), float(self.border)
         self.multiplications = self.sparsity.multiplications + n * (m + 1.0) ** 2 + m**3 / 3.0
+
+    def _find(self, rows: Index, cols: Index) -> SymmetricPattern:
+        return find_pattern(self.size, rows, cols)
 
     def _columns_of(self, index: int) -> Index:
         """Return the columns of a block's values; −1 for the origin of an intrinsic one."""
@@ -200,7 +208,8 @@ class PrecisionPattern:
     def compile(self) -> None:
         """Compile the factorisation and solves that are not LAPACK's."""
         structured = [block for block in self._blocks if block.entries is not None]
-        for sparsity in (self.sparsity, *(block.sparsity for block in structured)):
+        own = (b.sparsity if b.order is None else b.root_pattern for b in structured)
+        for sparsity in (self.sparsity, *own):
             flat = np.zeros(sparsity.n_flat)
             flat[sparsity.diagonal] = 1.0
             factor = sparsity.factorize(flat)

@@ -13,7 +13,7 @@ Technometrics 60.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,13 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from pymc_augconj.typing import Array, Index
+
+from .factors import SparseFactor
+from .sparse import SparsePattern
+
+# Cost of a product, in multiplications within a large dense matrix, with a share of the solutions
+# that draws take.
+_PER_PRODUCT = 28.0
 
 
 def max_min_order(X: Array) -> Index:
@@ -70,7 +77,7 @@ def nearest(X: Array, count: int) -> Index:
 
 
 class Neighbours:
-    """Groups of values that meet, a value and its neighbours each, and the pattern of Q.
+    """Groups of values that meet, neighbours and a value each, and the pattern of Q.
 
     Parameters
     ----------
@@ -81,8 +88,8 @@ class Neighbours:
 
     Attributes
     ----------
-    groups : ndarray of int, shape (n, m + 1)
-        A value, its neighbours, and itself again where there are fewer.
+    order : ndarray of int, shape (n,)
+        The max-min order.
     counts : ndarray of int, shape (n,)
         Number of neighbours.
     entries : ndarray of int, shape (2, E)
@@ -94,30 +101,32 @@ class Neighbours:
 
         order, self.size = max_min_order(X), len(X)
         near = nearest(X[order], min(count, self.size - 1))
-        self.counts = np.empty(self.size, dtype=np.intp)
+        self.order, self.counts = order, np.empty(self.size, dtype=np.intp)
         self.counts[order] = (near >= 0).sum(axis=1)
-        own = order[:, None]
-        self.groups = np.empty((self.size, near.shape[1] + 1), dtype=np.intp)
-        self.groups[order] = np.hstack([own, np.where(near >= 0, order[near], own)])
-        first, second = np.tril_indices(self.groups.shape[1])
-        a, b = self.groups[:, first].ravel(), self.groups[:, second].ravel()
+        # A value stands for neighbours that it does not have.
+        own, groups = order[:, None], np.empty((self.size, near.shape[1] + 1), dtype=np.intp)
+        groups[order] = np.hstack([np.where(near >= 0, order[near], own), own])
+        first, second = np.tril_indices(groups.shape[1])
+        a, b = groups[:, first].ravel(), groups[:, second].ravel()
         rows, cols, places = merge_pairs(np.maximum(a, b), np.minimum(a, b), self.size)
         self.places: NDArray[Any] = places.reshape(self.size, first.size)
         self._below = np.flatnonzero(rows != cols)
         upper = cols[self._below], rows[self._below]
         self.entries = np.concatenate([[rows, cols], upper], axis=1)
 
-    @cached_property
-    def _n_lower(self) -> int:
-        return self.entries.shape[1] - self._below.size
+    @property
+    def lower(self) -> Index:
+        """Rows and columns of the entries of the lower triangle, (2, E′)."""
+        return self.entries[:, : self.entries.shape[1] - self._below.size]
 
-    def precision(self, K: Array) -> Array:
+    def precision(self, k: Array) -> Array:
         """Return the entries of Q and the precision of every value given its neighbours.
 
         Parameters
         ----------
-        K : ndarray, shape (n, m + 1, m + 1)
-            Covariances of each group. NaN are the entries where one is not positive definite.
+        k : ndarray, shape (E′,)
+            Covariances at :attr:`lower`. NaN are the entries where a group's are not positive
+            definite.
 
         Returns
         -------
@@ -125,16 +134,61 @@ class Neighbours:
         """
         from .vecchia_kernels import add_products
 
-        lower, given = np.zeros(self._n_lower), np.empty(self.size)
-        add_products(K, self.counts, self.places, lower, given)
+        lower, given = np.zeros(k.size), np.empty(self.size)
+        add_products(k, self.counts, self.places, lower, given)
         return np.concatenate([lower, lower[self._below], given])
 
-    def pull_precision(self, K: Array, slopes: Array) -> Array:
-        """Return the derivative of ⟨slopes, precision(K)⟩ by K, a symmetric one."""
+    def pull_precision(self, k: Array, slopes: Array) -> Array:
+        """Return the derivative of ⟨slopes, precision(k)⟩ by k."""
         from .vecchia_kernels import pull_products
 
-        lower = slopes[: self._n_lower].copy()
-        lower[self._below] += slopes[self._n_lower : -self.size]
-        by_K = np.zeros_like(K)
-        pull_products(K, self.counts, self.places, lower, slopes[-self.size :], by_K)
-        return by_K
+        lower, by_k = slopes[: k.size].copy(), np.zeros(k.size)
+        lower[self._below] += slopes[k.size : -self.size]
+        pull_products(k, self.counts, self.places, lower, slopes[-self.size :], by_k)
+        return by_k
+
+
+class ZeroFillPattern(SparsePattern):
+    """Pattern of Q, in an order in which its own factor has no others: the max-min order reversed.
+
+    The factor V of another matrix M with these entries leaves out what else it would have, so that
+    V Vᵀ has the entries of M, and small ones elsewhere where M is Q and a diagonal.
+
+    References
+    ----------
+    Schäfer, Katzfuss & Owhadi (2021), Sparse Cholesky factorization by Kullback–Leibler
+    minimization. SIAM Journal on Scientific Computing 43.
+    """
+
+    def __init__(self, order: Index, rows: Index, cols: Index) -> None:
+        self.size, self.corner, self.border, self._by_supernodes = order.size, 0, 0, True
+        self._set_order(order[::-1])
+        i, j = self.place[rows], self.place[cols]
+        below = np.flatnonzero(i > j)
+        below = below[np.lexsort((i[below], j[below]))]
+        counts = np.bincount(j[below], minlength=self.size)
+        starts = np.append(0, np.cumsum(counts))
+        self._set_entries(starts, i[below], np.arange(self.size), np.zeros(self.size, dtype=bool))
+        own = np.flatnonzero(i == j)
+        #: Number of the entry at each place of the flat values.
+        self.entry_at = np.concatenate([own[np.argsort(i[own])], below])
+        self.n_flat, self.diagonal = self.n_sparse, np.arange(self.size)
+        self.multiplications = _PER_PRODUCT * float(counts @ (counts + 1.0))
+
+    def _factorize(self, flat: Array, s: Array, half: Array) -> tuple[SparseFactor, Array]:
+        from .vecchia_kernels import incomplete_factor
+
+        starts, rows, *_ = self.arrays
+        parts = np.empty(self.n_flat), np.empty((self.size, 0)), np.empty((0, 0))
+        log_det = incomplete_factor(starts, rows, flat, parts[0])
+        diagonal = partial(self._diagonal_of, flat, s)
+        return SparseFactor(self.arrays, parts, log_det, diagonal), half
+
+    def product(self, flat: Array, x: Array) -> Array:
+        """Return the matrix of flat values times each row of x."""
+        half = flat.copy()
+        # Factors have inverse diagonals.
+        half[: self.size] = 2.0 / flat[: self.size]
+        parts = half, np.empty((self.size, 0)), np.empty((0, 0))
+        triangle = SparseFactor(self.arrays, parts, 0.0, lambda: half)
+        return triangle.product(x) + triangle.transpose_product(x)

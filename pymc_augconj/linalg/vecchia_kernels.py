@@ -79,17 +79,17 @@ def merge_pairs(rows: Index, cols: Index, size: int) -> tuple[Index, Index, NDAr
     return first[:count].astype(np.int64), second[:count].astype(np.int64), places
 
 
-@njit(cache=True)
-def _root(K: Array, count: int, L: Array, u: Array) -> bool:
+@njit(cache=True, error_model="numpy")
+def _root(k: Array, places: Index, count: int, L: Array, u: Array) -> bool:
     """Compute the factor L of the covariance of neighbours and then the value, and u = L⁻ᵀ e.
 
     Return whether there is one.
     """
+    last = u.size - 1
     for p in range(count + 1):
-        a = p + 1 if p < count else 0
+        a = p if p < count else last
         for q in range(p + 1):
-            b = q + 1 if q < count else 0
-            total = K[a, b]
+            total = k[places[a * (a + 1) // 2 + (q if q < count else last)]]
             for r in range(q):
                 total -= L[p, r] * L[q, r]
             if p > q:
@@ -108,50 +108,46 @@ def _root(K: Array, count: int, L: Array, u: Array) -> bool:
 
 
 @njit(cache=True)
-def _place(p: int, q: int, count: int) -> int:
-    """Return the column of the places of a pair: those of a group begin with the value itself."""
-    a, b = (p + 1 if p < count else 0), (q + 1 if q < count else 0)
-    if a < b:
-        a, b = b, a
-    return a * (a + 1) // 2 + b
-
-
-@njit(cache=True)
-def add_products(K: Array, counts: Index, places: Index, lower: Array, given: Array) -> None:
+def add_products(k: Array, counts: Index, places: Index, lower: Array, given: Array) -> None:
     """Add U's products to the lower entries of Q, and write the squares of its diagonal."""
-    m = K.shape[1]
+    m = int(math.sqrt(2.0 * places.shape[1]))
     L, u = np.empty((m, m)), np.empty(m)
     for i in range(counts.size):
         count = counts[i]
-        if not _root(K[i], count, L, u):
+        if not _root(k, places[i], count, L, u):
             lower[:] = np.nan
             given[:] = np.nan
             return
         given[i] = u[count] ** 2
         for p in range(count + 1):
+            start = (p if p < count else m - 1) * ((p if p < count else m - 1) + 1) // 2
             for q in range(p + 1):
-                lower[places[i, _place(p, q, count)]] += u[p] * u[q]
+                lower[places[i, start + (q if q < count else m - 1)]] += u[p] * u[q]
 
 
 @njit(cache=True)
 def pull_products(
-    K: Array, counts: Index, places: Index, lower: Array, given: Array, by_K: Array
+    k: Array, counts: Index, places: Index, lower: Array, given: Array, by_k: Array
 ) -> None:
-    """Write the derivative by K, given those by the outcomes of :func:`add_products`."""
-    m = K.shape[1]
-    L, u, h = np.empty((m, m)), np.empty(m), np.empty(m)
+    """Add the derivative by k, given those by the outcomes of :func:`add_products`."""
+    m = int(math.sqrt(2.0 * places.shape[1]))
+    L, u, h, at = np.empty((m, m)), np.empty(m), np.empty(m), np.empty((m, m), np.int64)
     for i in range(counts.size):
         count = counts[i]
-        if not _root(K[i], count, L, u):
-            by_K[:] = np.nan
+        if not _root(k, places[i], count, L, u):
+            by_k[:] = np.nan
             return
+        for p in range(count + 1):
+            a = p if p < count else m - 1
+            for q in range(p + 1):
+                b = q if q < count else m - 1
+                at[p, q] = at[q, p] = places[i, a * (a + 1) // 2 + b]
         # The derivative by u; with g = K⁻¹e, u = g/√g_e, it is aᵀ by g.
         last, along = u[count], 0.0
         for p in range(count + 1):
             h[p] = 2.0 * given[i] * last if p == count else 0.0
             for q in range(count + 1):
-                twice = 2.0 if p == q else 1.0
-                h[p] += twice * lower[places[i, _place(p, q, count)]] * u[q]
+                h[p] += (2.0 if p == q else 1.0) * lower[at[p, q]] * u[q]
             along += h[p] * u[p]
         for p in range(count + 1):
             h[p] /= last
@@ -166,7 +162,56 @@ def pull_products(
                 h[p] -= L[q, p] * h[q]
             h[p] /= L[p, p]
         for p in range(count + 1):
-            a = p + 1 if p < count else 0
-            for q in range(count + 1):
-                b = q + 1 if q < count else 0
-                by_K[i, a, b] = -0.5 * last * (h[p] * u[q] + u[p] * h[q])
+            for q in range(p + 1):
+                twice = 1.0 if p == q else 2.0
+                by_k[at[p, q]] -= 0.5 * twice * last * (h[p] * u[q] + u[p] * h[q])
+
+
+@njit(cache=True, error_model="numpy")
+def incomplete_factor(starts: Index, rows: Index, flat: Array, values: Array) -> float:
+    """Write a factor V with the entries of a matrix, all products elsewhere left out.
+
+    Parameters
+    ----------
+    starts, rows, values
+        As of :class:`.SparseFactor`, without a corner.
+    flat : ndarray
+        The matrix, in the places of ``values``.
+
+    Returns
+    -------
+    float
+        log |V Vᵀ|; NaN if the matrix has no positive diagonal, or is not finite.
+    """
+    n, log_det = starts.size - 1, 0.0
+    # Columns whose next row is this one: the first, and the next of each.
+    head, following, place = np.full(n, -1), np.full(n, -1), starts[:-1].copy()
+    # The present column by rows; what is left out is never read.
+    column = np.empty(n)
+    for j in range(n):
+        first, stop = starts[j], starts[j + 1]
+        for e in range(first, stop):
+            column[rows[e]] = flat[e]
+        k, pivot = head[j], flat[j]
+        while k >= 0:
+            after, e, end = following[k], place[k], starts[k + 1]
+            factor = values[e]
+            pivot -= factor * factor
+            place[k] = e + 1
+            if e + 1 < end:
+                following[k], head[rows[e + 1]] = head[rows[e + 1]], k
+            for other in range(e + 1, end):
+                column[rows[other]] -= factor * values[other]
+            k = after
+        if not pivot > 0.0:
+            # Products that were left out: any V will do that depends on the matrix alone.
+            pivot = flat[j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        values[j] = root = 1.0 / math.sqrt(pivot)
+        for e in range(first, stop):
+            values[e] = root * column[rows[e]]
+        if first < stop:
+            following[j], head[rows[first]] = head[rows[first]], j
+    return log_det

@@ -192,12 +192,12 @@ class Tilted:
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:
         """Return log Σ_k exp r(f(θ, ν_k)), summed over levels."""
-        eta = given.predictor(given.posterior.apply(self._nu))
+        eta = given.predictor(given.posterior.carried(self._nu))
         return float(np.logaddexp.reduce(self._by_level(eta, candidate)).sum())
 
     def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
         """Draw κ of every level; return the coordinates of its latents."""
-        x = given.posterior.apply(self._nu)
+        x = given.posterior.carried(self._nu)
         residual = self._by_level(given.predictor(x))
         # Draws from probabilities that are known by their logarithms, up to a constant.
         kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)

@@ -54,6 +54,7 @@ def read_block(
         scale_pullback=pullback,
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
+        order=latent.order,
         inputs=latent.inputs,
         grid=latent.grid,
         log_factor=_log_factor(latent, space),

@@ -33,7 +33,7 @@ class GaussianVariable(GaussianStructure):
     ----------
     rv, value : Variable
         PyMC's random variable and its value variable.
-    name, form, kind, shape, size, copies, whitened, inputs, grid, is_flat
+    name, form, kind, shape, size, copies, whitened, order, inputs, grid, is_flat
         As in :class:`~pymc_augconj.block.LatentBlock`.
     scale : Variable
         Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
@@ -79,6 +79,7 @@ class GaussianVariable(GaussianStructure):
     transform: Transform | None = None
     entry_transform: Transform | None = None
     entries: Index | None = None
+    order: Index | None = None
     inputs: MarkovInputs | None = None
     grid: tuple[int, ...] = ()
     factor: Variable | None = None

@@ -123,6 +123,8 @@ class _Reading:
     #: Inputs of the Matérn leaves, and the other scalars of the graph.
     inputs: list[Variable] = field(default_factory=list)
     scalars: list[Variable] = field(default_factory=list)
+    #: Matrices of one number, whose lengths may be constants, with that number.
+    filled: list[tuple[Variable, Variable]] = field(default_factory=list)
 
     @property
     def array(self) -> Variable:
@@ -168,10 +170,12 @@ def _read(K: Variable, factors: list[Variable], reading: _Reading) -> bool:
     if isinstance(node.op, Eye) or _is_white_noise(node):
         more = [] if isinstance(node.op, Eye) else [node.inputs[0].owner.inputs[0]]
         reading.scalars += more
+        reading.filled += [(K, scalar) for scalar in more]
         reading.noise.append(_product([*factors, *more]))
         return True
     if isinstance(node.op, Alloc) and _is_scalar(node.inputs[0]):
         reading.scalars.append(node.inputs[0])
+        reading.filled.append((K, node.inputs[0]))
         _add(reading, 1, [*factors, node.inputs[0]], pt.constant(0.0))
         return True
     found = _leaf(K)
@@ -292,5 +296,9 @@ def _agrees(K: Variable, reading: _Reading) -> bool:
         value = rng.uniform(0.5, 2.0)
         shape = (1,) * scalar.type.ndim
         given[scalar] = pt.constant(np.full(shape, value))
+    for K_of, scalar in reading.filled:
+        where = np.eye(_INPUTS.size) if isinstance(K_of.owner.op, AllocDiag) else 1.0
+        value = given[scalar].data.item() * where * np.ones((_INPUTS.size, _INPUTS.size))
+        given[K_of] = pt.constant(value)
     found = _value([K, reading.array], given)
     return found is not None and _close(found[0], _formula(reading.orders, found[1]))

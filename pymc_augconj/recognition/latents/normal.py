@@ -207,6 +207,7 @@ def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
         scale=entries,
         mean=None if _is_constant(mu, 0.0) else mu,
         entries=block.entries,
+        order=block.order,
     )
 
 

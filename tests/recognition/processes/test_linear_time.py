@@ -29,11 +29,11 @@ def inputs(seed=0):
     return np.sort(np.random.default_rng(seed).uniform(0.0, 10.0, N))
 
 
-def a_model(make, x, likelihood="Poisson", **of_prior):
+def a_model(make, x, likelihood="Poisson", data=True, **of_prior):
     rng = np.random.default_rng(1)
     with pm.Model(coords={"time": np.arange(N)}) as model:
         ls, eta = pm.InverseGamma("ls", 3, 2), pm.HalfNormal("eta", 1, initval=0.7)
-        X = pm.Data("X", x[:, None])
+        X = pm.Data("X", x[:, None]) if data else x[:, None]
         model.gp = pm.gp.Latent(cov_func=make(ls, eta))
         f = model.gp.prior("f", X=X, dims="time", **of_prior)
         level = pm.Normal("level", 0, 2)
@@ -63,6 +63,12 @@ READ = {
         [2, 3, 1],
         1e-8,
     ),
+    # The lengths of its matrices are constants.
+    "sum, of fixed inputs": (
+        lambda ls, eta: cov.Matern52(1, ls=ls) + cov.Constant(2.0) + cov.WhiteNoise(0.3),
+        [3, 1],
+        1e-8,
+    ),
     "scaled sum": (
         lambda ls, eta: eta**2 * (cov.Matern32(1, ls=ls) + cov.Matern52(1, ls=2.0 * ls)),
         [2, 3],
@@ -76,7 +82,7 @@ def test_read_processes_have_the_values_of_the_model(name):
     make, orders, tolerance = READ[name]
     x = inputs()
     two = "second" in name
-    model = a_model(make, x)
+    model = a_model(make, x, data="fixed" not in name)
     if two:
         with pm.Model() as model:
             ls, eta = pm.InverseGamma("ls", 3, 2), pm.HalfNormal("eta", 1)
