@@ -75,7 +75,12 @@ def choose_structure(
         if not (integrated and all(candidate.is_independent for candidate in found)):
             raise
         first = _Choice([], {}, [])
-    candidates, demoted, matched = _with_other_priors(matcher, first, [*stand_ins, *found], forward)
+    # Likelihoods with an augmentation first, as among Gaussian variables.
+    for scope in (Scope.SEVERAL,) if first.latents else (Scope.AUGMENTED, Scope.DENSITIES):
+        others = [*stand_ins, *found]
+        candidates, demoted, matched = _with_other_priors(matcher, first, others, forward, scope)
+        if candidates:
+            break
     for observed in matched:
         if observed.size == 0:
             raise DataError(
@@ -170,6 +175,7 @@ def _with_other_priors(
     choice: _Choice,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
+    scope: Scope,
 ) -> _Choice:
     """Add coefficients whose priors are not normal, without changing likelihoods.
 
@@ -177,7 +183,6 @@ def _with_other_priors(
     hyperparameter: a slice along it with the latents integrated out is as good.
     """
     latents, demoted, matched = choice
-    scope = Scope.AUGMENTED if not latents else Scope.SEVERAL
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
