@@ -60,14 +60,14 @@ def choose_held(
     held = tuple(
         s.name
         for s in model.sites
-        if s.name in {*held, *classes} or (over_grid and not _has_one_precision(s, point))
+        if s.name in {*held, *classes}
+        or (over_grid and not _has_one_precision(s, point))
+        or _knows_too_much(model, s, [point, *probes])
     )
     # Groups of predictors are sampled one after the other only where no latent ties them.
     grouped = {s.name for s in model.sites if len(s.likelihood.groups) > 1}
     if grouped and _is_tied(model, held, [point, *probes]):
         return tuple(s.name for s in model.sites if s.name in grouped.union(held))
-    rare = [s.name for s in model.sites if _knows_too_much(model, s, [point, *probes])]
-    held = tuple(s.name for s in model.sites if s.name in {*held, *rare})
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
@@ -91,9 +91,8 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
     if found is None:
         return False
     p = (found[0].sum() + 0.5) / (np.broadcast_to(found[1], site.size).sum() + 1.0)
-    eta = np.log(p) - np.log1p(-p)
-    ratio = np.tanh(0.5 * eta) / (2.0 * eta * p * (1.0 - p)) if eta else 1.0
-    return bool(ratio > _TOO_PRECISE and ratio * pool(model, points).n_rows > model.n_rows)
+    ratio = (p - 0.5) / (np.log(p / (1.0 - p)) * p * (1.0 - p)) if p != 0.5 else 1.0
+    return ratio > _TOO_PRECISE and ratio * pool(model, points).n_rows > model.n_rows
 
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:

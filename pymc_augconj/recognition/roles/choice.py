@@ -9,6 +9,7 @@ multivariate normal it is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -100,7 +101,8 @@ def choose_structure(
                 "remove it, or connect it to the model"
             )
     if not (candidates or integrated):
-        raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
+        refused = partial(_refused_without_transforms, model, forward)
+        raise no_latent(model, demoted, chosen, refused)
     if candidates and not matched:
         what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"
         raise RecognitionError(
