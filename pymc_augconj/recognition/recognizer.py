@@ -49,10 +49,9 @@ def read_model(
     with untraced():
         try:
             return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
-        except AugmentationError:
-            raise
-        except (IndexError, ValueError):
-            _refuse_uncomputable(model)
+        except (IndexError, ValueError) as error:
+            if not isinstance(error, AugmentationError):
+                _refuse_uncomputable(model)
             raise
 
 

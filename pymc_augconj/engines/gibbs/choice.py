@@ -36,10 +36,9 @@ from pymc_augconj.point import Point
 from .pooled import pool
 
 # Latents for which the compiled loop's dense roots are small; how many times fewer auxiliary
-# variables there are than observations where these are summed before.
-_MANY_LATENTS, _FEWER = 100, 4
-# Precision of the site given ω over that of the likelihood, beyond which ω knows too much.
-_TOO_PRECISE = 10.0
+# variables there are than observations where these are summed before; precision of the site given
+# ω over that of the likelihood, beyond which ω knows too much.
+_MANY_LATENTS, _FEWER, _TOO_PRECISE = 100, 4, 10.0
 
 
 def choose_held(

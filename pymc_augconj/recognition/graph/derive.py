@@ -46,8 +46,7 @@ def _log_density(rv: Variable, value: Variable) -> Variable:
         return pt.switch(a > 1e6 * (k + 1.0), series, pt.gammaln(a + k) - pt.gammaln(a))
 
     rising = log_rising(alpha, value) + log_rising(beta, n - value) - log_rising(alpha + beta, n)
-    inside = pt.and_(value >= 0, value <= n)
-    density = pt.switch(inside, binomln(n, value) + rising, -np.inf)
+    density = pt.switch(pt.and_(value >= 0, value <= n), binomln(n, value) + rising, -np.inf)
     return check_parameters(density, n >= 0, alpha > 0, beta > 0, msg="n >= 0, alpha > 0, beta > 0")
 
 
