@@ -180,8 +180,7 @@ def _with_other_priors(
     """Add coefficients whose priors are not normal, without changing likelihoods.
 
     Then add Gaussian variables in their means. A single number beside Gaussian latents stays a
-    hyperparameter: a slice along it with the latents integrated out is as good. So does one
-    alone with held sites.
+    hyperparameter, for which slices with the latents integrated out are as good, or with held sites.
     """
     latents, demoted, matched = choice
     for candidate in candidates:
