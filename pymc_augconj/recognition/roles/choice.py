@@ -180,7 +180,7 @@ def _with_other_priors(
     """Add coefficients whose priors are not normal, without changing likelihoods.
 
     Then add Gaussian variables in their means. A single number beside Gaussian latents stays a
-    hyperparameter, for which slices with the latents integrated out are as good, or with held sites.
+    hyperparameter, for which slices given integrated latents are as good; so does one held alone.
     """
     latents, demoted, matched = choice
     for candidate in candidates:
