@@ -9,7 +9,7 @@ import numpy as np
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.errors import RecognitionError
+from pymc_augconj.errors import AugmentationError, DataError, RecognitionError
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.model import ColumnScales, EntryDensities, LatentGaussianModel, Site
 from pymc_augconj.point import Point
@@ -47,7 +47,12 @@ def read_model(
     :class:`.PointFunction`.
     """
     with untraced():
-        return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
+        try:
+            return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
+        except (IndexError, ValueError) as error:
+            if not isinstance(error, AugmentationError):
+                _refuse_uncomputable(model)
+            raise
 
 
 def _read(
@@ -169,6 +174,19 @@ def _refuse_single_precision(model: Model) -> None:
                 f"variable {model.values_to_rvs[value].name!r}: expected double precision, found "
                 f"{value.dtype}; set pytensor.config.floatX = 'float64' before building the model"
             )
+
+
+def _refuse_uncomputable(model: Model) -> None:
+    """Raise a DataError where PyMC computes no log density either, for wrong shapes or indices."""
+    point = model.initial_point()
+    for rv in model.basic_RVs:
+        try:
+            PointFunction(model.logp(rv), {var.name: var for var in model.value_vars})(point)
+        except (IndexError, ValueError) as error:
+            raise DataError(
+                f"variable {rv.name!r}: expected a log density that PyMC can compute, found the "
+                f"error {str(error).splitlines()[0]!r}; correct shapes and indices of parameters"
+            ) from error
 
 
 def _refuse_start_outside_support(space: ValueSpace, start: Point) -> None:

@@ -44,6 +44,12 @@ CHOICES = {
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
     "with a scale to learn": (hierarchy, ()),
+    "large counts with a parameter to learn": (
+        lambda eta: pm.NegativeBinomial(
+            "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=300 + RARE
+        ),
+        ("y",),
+    ),
     "with a parameter to learn": (
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=RARE

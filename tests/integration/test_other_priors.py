@@ -13,6 +13,7 @@ N = 12
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(N, 2))
 BINARY = (RNG.random(N) < 1.0 / (1.0 + np.exp(-X @ [2.0, -0.5]))).astype(int)
+COUNTS = np.random.default_rng(5).poisson(np.exp(X @ [0.5, -0.5]))
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
 ENOUGH = 300
 
@@ -32,22 +33,26 @@ PRIORS = {
 }  # fmt: skip
 
 
-def model_of(name):
+def model_of(name, *, counts=False):
     distribution, parameters, _ = PRIORS[name]
     with pm.Model() as model:
-        b = distribution("b", **parameters, shape=2)
-        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+        eta = pm.math.dot(X, distribution("b", **parameters, shape=2))
+        if counts:
+            pm.Poisson("y", pm.math.exp(eta), observed=COUNTS)
+        else:
+            pm.Bernoulli("y", logit_p=eta, observed=BINARY)
     return model
 
 
-def moments_by_quadrature(name, count=600):
+def moments_by_quadrature(name, count=600, *, counts=False):
     """Mean and standard deviation of both coefficients by the midpoint rule."""
     distribution, parameters, (low, high) = PRIORS[name]
     at = low + (high - low) * (np.arange(count) + 0.5) / count
     log_prior = pm.logp(distribution.dist(**parameters), at).eval()
     first, second = at[:, None, None] * X[:, 0], at[:, None] * X[:, 1]
     eta = first + second
-    log_p = (BINARY * eta - np.logaddexp(0.0, eta)).sum(axis=-1)
+    log_p = COUNTS * eta - np.exp(eta) if counts else BINARY * eta - np.logaddexp(0.0, eta)
+    log_p = log_p.sum(axis=-1)
     log_p += np.add.outer(log_prior, log_prior)
     weights = np.exp(log_p - log_p.max())
     weights /= weights.sum()
@@ -68,10 +73,15 @@ def z_scores(draws, mean):
     return (draws.mean(("chain", "draw")) - mean) / (draws.std(("chain", "draw")) / sizes**0.5)
 
 
-@pytest.mark.parametrize(("name", "count"), [("Uniform", 600), ("AsymmetricLaplace", 1500)])
-def test_draws_agree_with_quadrature(name, count):
-    mean, _ = moments_by_quadrature(name)
-    assert np.abs(z_scores(draws_of(model_of(name), count)["b"], mean)).max() < 5.0
+@pytest.mark.parametrize(
+    ("name", "count", "counts"),
+    [("Uniform", 600, False), ("AsymmetricLaplace", 1500, False), ("NormalMixture", 600, True)],
+)
+def test_draws_agree_with_quadrature(name, count, counts):
+    """Also where neither the likelihood has an augmentation nor a latent a normal prior."""
+    mean, _ = moments_by_quadrature(name, counts=counts)
+    draws = draws_of(model_of(name, counts=counts), count)
+    assert np.abs(z_scores(draws["b"], mean)).max() < 5.0
 
 
 @pytest.mark.parametrize("name", PRIORS)

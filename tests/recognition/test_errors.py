@@ -450,6 +450,11 @@ def test_shapes_do_not_fit(case):
     refused(build, RecognitionError, sentence)
 
 
+def test_index_out_of_bounds():
+    sentence = r"'y': expected a log density that PyMC can compute, found the error 'index 3 is out"
+    refused(lambda: bernoulli(process(inputs=X[:3])[np.arange(N) % 4]), DataError, sentence)
+
+
 def test_dense_design_is_too_large(monkeypatch):
     monkeypatch.setattr(designs, "LARGEST_DENSE_DESIGN", 2 * N - 1)
     sentence = r"'b' enters 8 predictors through a dense design matrix of 2 columns.*f\[idx\]"

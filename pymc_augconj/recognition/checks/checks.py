@@ -91,7 +91,8 @@ def check_reading(
             raise RecognitionError(
                 f"{site.label}: expected a finite log density of some observation, "
                 "found none at any point tried, so that recognition could not be checked against "
-                "PyMC; rescale the data or the priors"
+                "PyMC; rescale the data or the priors, and see that parameters such as sigma are "
+                "in their range"
             )
 
 

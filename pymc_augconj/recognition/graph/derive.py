@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import binomln, check_parameters
 from pymc.distributions.distribution import PartialObservedRV, support_point
 from pymc.logprob.basic import transformed_conditional_logp
 from pytensor.graph.basic import Variable
@@ -24,10 +25,29 @@ def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # but one of its observed and missing entries together
     try:
-        return _derived(pm.logp, model, rv, value)
+        return _derived(_log_density, model, rv, value)
     except NotImplementedError:
         # For example a censored variable without a distribution function.
         return None
+
+
+def _log_density(rv: Variable, value: Variable) -> Variable:
+    """Return PyMC's log density, of a beta-binomial variable with its digits at large α + β.
+
+    PyMC's differences of log Γ exceed zero by thousands there, where a sampler then stays.
+    """
+    if type(rv.owner.op).__name__ != "BetaBinomialRV":
+        return pm.logp(rv, value)
+    n, alpha, beta = rv.owner.op.dist_params(rv.owner)
+
+    def log_rising(a: Variable, k: Variable) -> Variable:
+        """Return log Γ(a + k)/Γ(a), of large a by Stirling's series, with an error of 1e-12 k."""
+        series = k * pt.log(a) + 0.5 * k * (k - 1.0) / a
+        return pt.switch(a > 1e6 * (k + 1.0), series, pt.gammaln(a + k) - pt.gammaln(a))
+
+    rising = log_rising(alpha, value) + log_rising(beta, n - value) - log_rising(alpha + beta, n)
+    density = pt.switch(pt.and_(value >= 0, value <= n), binomln(n, value) + rising, -np.inf)
+    return check_parameters(density, n >= 0, alpha > 0, beta > 0, msg="n >= 0, alpha > 0, beta > 0")
 
 
 def log_cdf_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:

@@ -140,7 +140,7 @@ def find_predictors(
         parts, inner = [AffinePart.of_one(offsets)], between(graphs, offsets)
     moving = [var for part in parts for var in part.offsets]
     if any(has_steps(var, moving) for var in inner):
-        return "a function of a predictor that is constant piece by piece"
+        return "a function of a predictor that is constant piece by piece, such as its sign"
     count = sum(len(part.predictors) for part in parts)
     return (
         parts if count <= _MOST else f"{count} predictors for each observation, more than {_MOST}"

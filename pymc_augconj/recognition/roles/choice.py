@@ -9,6 +9,7 @@ multivariate normal it is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
+from pymc_augconj.recognition.graph.affine import descendants
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.latents.normal import (
@@ -39,6 +41,9 @@ from .structure import Structure, forward_variables
 
 # Entries of a vector that slices update one after the other, at a factorisation or more each.
 _LONGEST_SLICED = 10
+# Operations between coefficients and what is observed; loops that are written out have more, and
+# would take minutes to read.
+_LONGEST_READ = 40
 _NO_PARTS: Mapping[Variable, Variable] = MappingProxyType({})
 
 
@@ -52,16 +57,7 @@ def choose_structure(
     ``chosen`` names the variables that may be latents, by default all; ``parts`` maps observed
     variables that replace a user's vector to that vector.
 
-    Raises
-    ------
-    NotAffineError
-        If a Gaussian process or a multivariate normal cannot be a latent.
-    UnknownLikelihoodError
-        If an observed variable that depends on one has no known augmentation.
-    RecognitionError
-        If there is no latent, or an observed variable depends on no free variable at all.
-    DataError
-        If an observed variable that depends on a latent has no observations.
+    Raises errors of :func:`pymc_augconj.recognize`.
     """
     forward, undrawn = forward_variables(model)
     matcher, found = Matcher(model), _find(model, forward, chosen)
@@ -75,7 +71,15 @@ def choose_structure(
         if not (integrated and all(candidate.is_independent for candidate in found)):
             raise
         first = _Choice([], {}, [])
-    candidates, demoted, matched = _with_other_priors(matcher, first, [*stand_ins, *found], forward)
+    others = [*stand_ins, *found]
+    between = [descendants(rv, [c.rv for c in others]) for rv in model.observed_RVs]
+    # Likelihoods with an augmentation first, as among Gaussian variables.
+    short = sum(map(len, between)) <= _LONGEST_READ
+    scopes = (Scope.AUGMENTED, Scope.DENSITIES) if short else (Scope.AUGMENTED,)
+    for scope in (Scope.SEVERAL,) if first.latents else scopes:
+        candidates, demoted, matched = _with_other_priors(matcher, first, others, forward, scope)
+        if candidates:
+            break
     for observed in matched:
         if observed.size == 0:
             raise DataError(
@@ -95,7 +99,8 @@ def choose_structure(
                 "remove it, or connect it to the model"
             )
     if not (candidates or integrated):
-        raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
+        refused = partial(_refused_without_transforms, model, forward)
+        raise no_latent(model, demoted, chosen, refused)
     if candidates and not matched:
         what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"
         raise RecognitionError(
@@ -170,14 +175,14 @@ def _with_other_priors(
     choice: _Choice,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
+    scope: Scope,
 ) -> _Choice:
     """Add coefficients whose priors are not normal, without changing likelihoods.
 
     Then add Gaussian variables in their means. A single number beside Gaussian latents stays a
-    hyperparameter: a slice along it with the latents integrated out is as good.
+    hyperparameter, for which slices given integrated latents are as good; so does one held alone.
     """
     latents, demoted, matched = choice
-    scope = Scope.AUGMENTED if not latents else Scope.SEVERAL
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
@@ -198,7 +203,7 @@ def _with_other_priors(
         if now and all(now[variable] == kind for variable, kind in before.items()):
             latents, matched = tried, found
     added = sum(latent.total_size for latent in latents if latent.has_prior)
-    few = added < 2 and bool(choice.latents)
+    few = added < 2 and (bool(choice.latents) or scope is not Scope.AUGMENTED)
     return choice if few else _Choice(latents, demoted, matched)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pytensor.graph.basic import Variable
 
@@ -36,11 +36,11 @@ def no_latent(
     model: ModelIndex,
     demoted: Mapping[str, str],
     chosen: Collection[str] | None,
-    refused: AugmentationError | None,
+    refused: Callable[[], AugmentationError | None],
 ) -> RecognitionError:
     """Return the error of a model without a Gaussian latent variable.
 
-    ``demoted`` has the reasons why Gaussian variables are not latents, by name; ``refused`` the
+    ``demoted`` has the reasons why Gaussian variables are not latents, by name; ``refused()`` the
     reason why the model would also be refused without transforms.
     """
     if demoted:
@@ -61,12 +61,12 @@ def no_latent(
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
                 "is a truncated or ordered one, and none without is in a predictor; "
             )
-            if refused is None:
+            why = str(refused() or "").split(";")[0]
+            if not why:
                 return RecognitionError(
                     f"{what}if that is not meant, remove the transform= argument; otherwise "
                     "sample this model with pm.sample's NUTS"
                 )
-            why = str(refused).split(";")[0]
             return RecognitionError(
                 f"{what}sample this model with pm.sample's NUTS (without the transform it would be "
                 f"refused, too: {why})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 
 import cloudpickle
@@ -17,6 +18,8 @@ from pytensor.tensor.basic import Eye
 from pymc_augconj.api.recognize import recognize
 from pymc_augconj.python_mode import operations, python_mode
 from pymc_augconj.python_mode.mode import StraightLine
+from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
@@ -269,3 +272,21 @@ def test_draws_censored_from_below_stay_above():
     y = pm.Censored.dist(pm.Normal.dist(shape=50), lower=-0.5, upper=None)
     drawn = pm.draw(y, mode=python_mode(), random_seed=1)
     assert drawn.min() == -0.5
+
+
+@pytest.mark.parametrize("log_kappa", [0.0, 12.0, 30.0, 90.0])
+def test_beta_binomial_densities_keep_their_digits(log_kappa):
+    """PyMC's exceeds zero by thousands beyond κ = e³⁴."""
+    p, n, y = np.array([0.3, 0.9, 1e-3]), np.array([10, 1, 400]), np.array([4, 1, 0])
+    kappa = np.exp(log_kappa)
+    with pm.Model() as model:
+        rv = pm.BetaBinomial("y", n=n, alpha=p * kappa, beta=(1.0 - p) * kappa, observed=y)
+    density = log_density_of(ModelIndex(model), rv, pt.constant(y)).eval()
+    # Γ(a + k)/Γ(a) = a (a + 1) … (a + k − 1)
+    rising = [
+        [np.log(a + np.arange(k)).sum() for a, k in zip(start * kappa, count, strict=True)]
+        for start, count in ((p, y), (1.0 - p, n - y), (np.ones(3), n))
+    ]
+    expected = np.array(rising[0]) + rising[1] - rising[2]
+    expected += [np.log(math.comb(*one)) for one in zip(n, y, strict=True)]
+    np.testing.assert_allclose(density, expected, rtol=1e-9, atol=1e-9)
