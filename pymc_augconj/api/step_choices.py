@@ -74,7 +74,7 @@ def choose_updates(
         move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
         for move in plan.moves
     }
-    updates["likelihood"] = given_latents
+    updates["likelihood"] = updates["level"] = given_latents
     updates["collapsed"] = {
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,

@@ -8,10 +8,11 @@ Held sites (h, λ ≥ 0) stand for a density without an auxiliary variable. They
 variational Gaussian approximation at a typical θ, λ = −E ∂² log p(y | η) and
 h = E ∂ log p(y | η) + λ E η, chosen when a chain starts and at the end of windows that double
 during tuning, see ``docs/theory/held_sites.md``. Where latents are drawn by factor, E is under the
-moments that predictors had in the last window. Sites of steps and of latents within bounds are by
-expectation propagation: a variational approximation lies within the walls. Negative eigenvalues of
-λ are set to zero, and h is such that the mean of the approximation stays as it is. Sites (0, 0)
-hold where there is no approximation.
+moments that predictors had in the last window, and sites of cutpoints c move with c̄: an intercept
+does so too, so that predictors vary by more than those relative to c̄. Sites of steps and of latents
+within bounds are by expectation propagation: a variational approximation lies within the walls.
+Negative eigenvalues of λ are set to zero, and h is such that the mean of the approximation stays as
+it is. Sites (0, 0) hold where there is no approximation.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class HeldSites:
         by_moments: bool = False,
         over_grid: bool = False,
     ) -> None:
-        self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
+        self.by_moments, self.predictor = by_moments or over_grid, np.empty(0)
         self._over_grid = over_grid
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self.held = frozenset(held)
@@ -130,9 +131,18 @@ class HeldSites:
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
-        self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
+        self._count, self._window = 0, 1 if self.by_moments else _FIRST_WINDOW
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
+        # c̄ of every row where the sites were chosen.
+        self.level = np.zeros(model.n_rows)
+
+    def _level(self, point: Point) -> Array:
+        """Return c̄ of every row, where sites move with it, else zeros."""
+        found = np.zeros(self._model.n_rows)
+        for site in self._model.sites if self.by_moments else ():
+            found[site.row_numbers[0]] = mean_cutpoint(site, site.params(point))
+        return found
 
     @property
     def chosen(self) -> tuple[Array, Array]:
@@ -157,7 +167,18 @@ class HeldSites:
     @property
     def state(self) -> dict[str, Any]:
         """The chosen sites, and the number of slices learned."""
-        known = ("h", "lam", "mean", "slices", "trials", "angle", "_count", "_window", "_moments")
+        known = (
+            "h",
+            "lam",
+            "mean",
+            "slices",
+            "trials",
+            "angle",
+            "_count",
+            "_window",
+            "_moments",
+            "level",
+        )
         return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 
     @state.setter
@@ -185,9 +206,10 @@ class HeldSites:
         for name in self._names:
             sums[name] = np.asarray(sums.get(name, 0.0) + point[name])
         sums[""] = np.asarray(sums.get("", 0.0) + trials)
-        if self._by_moments:
+        if self.by_moments:
             mean, square = self._moments
-            self._moments = mean + self.predictor, square + self.predictor**2
+            away = self.predictor - self._level(point)
+            self._moments = mean + away, square + away**2
         self.angle *= math.exp((acceptance - _ACCEPTANCE) * self._count**-_SLOWING)
         if self._count < self._window:
             return
@@ -206,7 +228,7 @@ class HeldSites:
             if all(site.likelihood.traits.propagates for site in self._model.sites):
                 h, lam, mean, var = self._propagate(self._bound(point), start)
             else:
-                if self._by_moments:
+                if self.by_moments:
                     h, lam, mean, var = self._expected(point)
                 else:
                     found = self._propagated_moments(point, start)
@@ -224,7 +246,7 @@ class HeldSites:
         except (NotPositiveDefiniteError, FloatingPointError):
             h = lam = mean = np.full(coupling.size, np.nan)
         if all(np.isfinite(x).all() for x in (h, lam, mean)):
-            self.h, self.lam, self.mean = h, lam, mean
+            self.h, self.lam, self.mean, self.level = h, lam, mean, self._level(point)
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
             self.mean = np.zeros(coupling.n_rows)
@@ -241,6 +263,7 @@ class HeldSites:
             first, second = self._moments
             mean = np.asarray(first / self._count)
             var = np.maximum(second / self._count - mean**2, 0.0)
+            mean = mean + self._level(point)
         else:
             mean, var = self.predictor, np.full(self.predictor.size, _START_VAR)
         given = zip(self._model.sites, self._layout.moments(mean, var), strict=True)
@@ -305,14 +328,25 @@ class Held:
     def __init__(self, site: Site, sites: HeldSites) -> None:
         self._site, self.held_sites = site, sites
         self.groups = (tuple(range(site.likelihood.n_predictors)),)
+        self._cutpoint: float | None = None
+        self._moved: tuple[Any, ...] = ()
 
-    def draw_auxiliary(self, *given: Any) -> tuple[Array, Array]:
-        """Return the sites in place of ω: one object until they are chosen anew."""
+    def draw_auxiliary(self, rng: Any, y: Array, eta: Array, params: Any, group: int) -> Any:
+        """Return the sites in place of ω: one object until they are chosen anew, or move."""
+        if self.held_sites.by_moments:
+            self._cutpoint = mean_cutpoint(self._site, params)
         return self.sites()
 
     def sites(self, *given: Any) -> tuple[Array, Array]:
-        """Return (h, Λ)."""
-        return self.held_sites.of(self._site.name)
+        """Return (h, Λ), about the c̄ for which sites were last asked for in place of ω."""
+        found, by = self.held_sites.of(self._site.name), 0.0
+        if self._cutpoint is not None:
+            by = self._cutpoint - self.held_sites.level[self._site.rows.start]
+        if by == 0.0:
+            return found
+        if self._moved[:1] != (by,) or self._moved[1] is not found:
+            self._moved = by, found, (found[0] + found[1][:, 0] * by, found[1])
+        return self._moved[2]
 
     def residuals(
         self, y: Array, eta: Array, params: Mapping[str, Array], rows: Index | None = None
@@ -348,6 +382,12 @@ class Held:
             slope = np.nan_to_num((above - below) / (2.0 * _STEP), posinf=0.0, neginf=0.0)[None]
         weighted = np.einsum("pqn,qn->pn", lam, eta)
         return float(value.sum() - np.sum(eta * (h - 0.5 * weighted))), slope - h + weighted
+
+
+def mean_cutpoint(site: Site, params: Mapping[str, Array]) -> float:
+    """Return c̄ of a variable of classes in order; zero of any other."""
+    values = [float(np.mean(params[name])) for name in site.likelihood.cutpoints]
+    return sum(values) / len(values) if values else 0.0
 
 
 @dataclass
