@@ -24,8 +24,12 @@ SIZES = {
     "InstEval": (73_421, (2_972, 1_128, 14)),
     "15 000 groups": (100_000, (15_000,)),
     "1 000 groups": (1_000_000, (1_000,)),
+    "10 000 cells": (1_000_000, (100, 100)),
+    "covariates": (1_000_000, (1_000,)),
     "MovieLens": (1_000_000, (6_040, 3_706, 14)),
 }
+COVARIATES = {"covariates": 5}
+CUTPOINTS = np.linspace(-1.5, 1.5, 4)
 # Kind and size, milliseconds of a step at most, effective samples a second at least.
 BARS = (
     ("Bernoulli", "InstEval", 25.0, 20.0),
@@ -35,10 +39,16 @@ BARS = (
     ("Normal", "15 000 groups", 50.0, 10.0),
     ("Bernoulli", "1 000 groups", 50.0, 10.0),
     ("Normal", "1 000 groups", 50.0, 10.0),
+    ("ordinal", "InstEval", 150.0, 20.0),
+    ("Normal", "10 000 cells", 50.0, 100.0),
+    ("Bernoulli", "10 000 cells", 50.0, 100.0),
+    ("Normal", "covariates", 50.0, 16.7),
+    ("Bernoulli", "covariates", 500.0, 1.67),
     ("Bernoulli", "MovieLens", 250.0, 2.0),
 )
 # Steps of tuning, and draws.
 _TUNING, _DRAWS, _FEWER = 300, 1_000, 300
+_LONG = ("MovieLens", "covariates")
 # Bar of the quotient of effective samples a second, draws of NUTS, and the seconds it may take.
 _AGAINST_NUTS, _NUTS_DRAWS, _LIMIT = 8.0, 300, 600.0
 
@@ -46,7 +56,7 @@ _AGAINST_NUTS, _NUTS_DRAWS, _LIMIT = 8.0, 300, 600.0
 def rows(settings: Settings) -> Iterator[Row]:
     """Yield the rows."""
     for kind, size, most, least in BARS[:1] if settings.quick else BARS:
-        length = {"tune": _TUNING, "draws": _FEWER if size == "MovieLens" else _DRAWS}
+        length = {"tune": _TUNING, "draws": _FEWER if size in _LONG else _DRAWS}
         if settings.quick:
             length = {"tune": 30, "draws": 30}
         found = measure("benchmarks.crossed:chain", cores=1, kind=kind, size=size, **length)
@@ -76,7 +86,7 @@ def rows(settings: Settings) -> Iterator[Row]:
 
 def chain(*, kind: str, size: str, tune: int, draws: int) -> dict[str, Any]:
     """Time the steps of one chain, and count the effective samples of its scales."""
-    model, scales = build(kind, *SIZES[size])
+    model, scales = build(kind, *SIZES[size], COVARIATES.get(size, 0))
     names = [model.rvs_to_values[model[name]].name for name in scales]
     start = time.process_time()
     step = pac.AugmentedGibbs(model=model)
@@ -104,25 +114,50 @@ def run(*, sampler: str, data: str, kind: str, draws: int, tune: int | None) -> 
     return timed(*build(kind, *SIZES["InstEval"]), sampler=sampler, draws=draws, tune=tune)
 
 
-def build(kind: str, n_rows: int, levels: tuple[int, ...]) -> tuple[pm.Model, list[str]]:
-    """Return a model, and the names of its scales."""
-    rng = np.random.default_rng(0)
+def simulate(
+    rng: np.random.Generator, kind: str, n_rows: int, levels: tuple[int, ...], covariates: int = 0
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return the observations, the level of each factor, covariates, and the linear predictor."""
     index = [rng.integers(size, size=n_rows) for size in levels[:2]]
     if len(levels) > len(index):
         index.append(rng.integers(levels[2], size=levels[1])[index[1]])
-    truth = np.zeros(n_rows)
+    eta = np.zeros(n_rows)
+    for k, (own, size) in enumerate(zip(index, levels, strict=True)):
+        eta += (0.3 + 0.1 * k) * rng.normal(size=size)[own]
+    X = rng.normal(size=(n_rows, covariates))
+    eta += X @ (0.3 * rng.normal(size=covariates))
+    if kind == "Normal":
+        y = eta + rng.normal(size=n_rows)
+    elif kind == "Poisson":
+        y = rng.poisson(np.exp(eta))
+    elif kind == "ordinal":
+        y = np.digitize(eta + rng.logistic(size=n_rows), CUTPOINTS)
+    else:
+        y = rng.random(n_rows) < 1.0 / (1.0 + np.exp(-eta))
+    return y, index, X, eta
+
+
+def build(
+    kind: str, n_rows: int, levels: tuple[int, ...], covariates: int = 0
+) -> tuple[pm.Model, list[str]]:
+    """Return a model, and the names of its scales."""
+    y, index, X, _ = simulate(np.random.default_rng(0), kind, n_rows, levels, covariates)
     with pm.Model() as model:
         eta, scales = pm.Normal("intercept", 0, 2), []
+        if covariates:
+            eta = eta + pm.math.dot(X, pm.Normal("slopes", 0, 1, shape=covariates))
         for k, (own, size) in enumerate(zip(index, levels, strict=True)):
-            truth += (0.3 + 0.1 * k) * rng.normal(size=size)[own]
             scales.append(f"scale {k}")
             eta = eta + pm.Normal(f"effects {k}", 0, pm.HalfNormal(scales[-1], 1), shape=size)[own]
         if kind == "Normal":
-            pm.Normal("y", eta, pm.HalfNormal("noise", 1), observed=truth + rng.normal(size=n_rows))
+            pm.Normal("y", eta, pm.HalfNormal("noise", 1), observed=y)
             return model, [*scales, "noise"]
         if kind == "Poisson":
-            pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(np.exp(truth)))
-            return model, scales
-        y = rng.random(n_rows) < 1.0 / (1.0 + np.exp(-truth))
-        pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
+            pm.Poisson("y", pm.math.exp(eta), observed=y)
+        elif kind == "ordinal":
+            ordered = pm.distributions.transforms.ordered
+            c = pm.Normal("cutpoints", CUTPOINTS, 2, transform=ordered, initval=CUTPOINTS)
+            pm.OrderedLogistic("y", eta=eta, cutpoints=c, observed=y)
+        else:
+            pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
     return model, scales

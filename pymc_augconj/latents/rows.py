@@ -140,7 +140,7 @@ class RowGroups:
             for rows in coupling.rows:
                 alone[rows] = 1 + rows
             columns.append(alone)
-        _, first, inverse = np.unique(_row_codes(columns), return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(row_codes(columns), return_index=True, return_inverse=True)
         if first.size == n_rows:
             return cls.apart(n_rows, coupling, first_maps)
         # In order of first appearance, so that f[idx] with a permutation-free idx is the identity.
@@ -191,7 +191,7 @@ def _takes_each_once(A: LinearMap) -> bool:
     return bool(np.bincount(A.index, minlength=1).max() <= 1)
 
 
-def _row_codes(columns: Sequence[NDArray[Any]]) -> Index:
+def row_codes(columns: Sequence[NDArray[Any]]) -> Index:
     """Return a number for every row, the same for rows that are equal in all columns."""
     codes = np.zeros(columns[0].size, dtype=np.int64)
     n_codes = 1

@@ -15,6 +15,7 @@ from pymc_augconj.api import step as step_module
 from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
+from pymc_augconj.engines.gibbs.observed import Held, HeldSites
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.linalg.linear_map import RowSelection, SelectionSum
@@ -185,6 +186,26 @@ def test_moments_are_those_of_draws_at_once(monkeypatch):
             assert min(n_eff) > 100
             error = np.sqrt(x.var() / n_eff[0] + z.var() / n_eff[1])
             assert abs(x.mean() - z.mean()) < STANDARD_ERRORS * error
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_sites_move_with_the_cutpoints(moves):
+    """Where predictors and cutpoints move together r changes by a constant; else it does not."""
+    with pm.Model() as model:
+        ordinal()
+    found = pac.recognize(model)
+    (site,), rng = found.model.sites, np.random.default_rng(0)
+    moving = [h.value_name for h in found.model.hyperparameters]
+    sites = HeldSites(found.model, ("y",), [], by_moments=moves, moving=moving)
+    sites.predictor = np.zeros(N)
+    sites.choose(found.start)
+    held, y, params = Held(site, sites), site.y(found.start), site.params(found.start)
+    eta, differences = rng.normal(size=(1, 2, N)), []
+    for t in (0.0, 0.7):
+        moved = {name: c + t for name, c in params.items()}
+        held.draw_auxiliary(rng, y, eta, moved, 0)
+        differences.append(np.diff(held.residuals(y, eta + t, moved), axis=0))
+    assert np.allclose(*differences, rtol=1e-9) == moves
 
 
 # -- directions -----------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs import pooled
+from pymc_augconj.engines.gibbs import cross_products, pooled
 from pymc_augconj.engines.gibbs.pooled import pool
 
-STANDARD_ERRORS, CHAINS = 5.0, 60
+STANDARD_ERRORS, CHAINS, FEWER = 5.0, 60, 15
 GROUP = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 2, 2, 1])
 TRIALS = np.array([3, 1, 0, 5, 2, 2, 1, 4, 2, 3, 1, 1])
 SHIFT = np.array([0.3, -0.2, 0.1])[GROUP]
@@ -30,6 +30,22 @@ def bernoulli_and_binomial():
     pm.Binomial("y2", n=TRIALS, logit_p=u[GROUP] + SHIFT, observed=data("y2"))
 
 
+X = np.array([[0.5, -1.0], [1.0, 0.3], [-0.2, 1.1], [0.4, 0.0]] * 3)
+
+
+def normal(kind=pm.Normal):
+    """Groups with correlated slopes, effects of two of them in one row, and covariates."""
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(0.6, shape=2))
+    b = pm.Normal("b", 0, 1, shape=(3, 2)) @ chol.T
+    eta = effects()[GROUP] + b[GROUP, 0] + b[GROUP, 1] * X[:, 0] + SHIFT
+    eta = eta + X @ pm.Normal("w", 0, pm.HalfNormal("sd w", 0.5), shape=2)
+    kind("y", eta, pm.Gamma("noise", 6, 6), observed=pm.Data("y data", np.ones(GROUP.size)))
+
+
+def log_normal():
+    normal(pm.LogNormal)
+
+
 def student_t():
     pm.StudentT("y", nu=4, mu=effects()[GROUP], sigma=1, observed=np.zeros(GROUP.size))
 
@@ -47,6 +63,13 @@ def few_in_a_cell():
 def learned_offset():
     eta = effects()[GROUP] + pm.Gamma("a", 2, 2)
     pm.Bernoulli("y", logit_p=eta, observed=data("y"))
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Take cross products of few observations."""
+    monkeypatch.setattr(cross_products, "_MANY", 1)
+    monkeypatch.setattr(cross_products, "_LEAST", 1.0)
 
 
 def read(build):
@@ -77,6 +100,32 @@ def test_sums_have_the_density_of_all():
         np.testing.assert_allclose(np.ravel(found), sums, rtol=1e-12)
 
 
+@pytest.mark.parametrize("build", [normal, log_normal])
+def test_cross_products_have_the_density_of_all(build, always):
+    with pm.Model() as model:
+        build()
+    model["y data"].set_value(np.random.default_rng(3).gamma(2.0, 1.0, size=GROUP.size))
+    step, rng = pac.AugmentedGibbs(model=model), np.random.default_rng(0)
+    for _ in range(3):
+        point = {name: x + rng.normal(size=x.shape) for name, x in model.initial_point().items()}
+        found = step.make_sampler(point)
+        assert found.model.n_rows == 8
+        expected = step.make_sampler(point, by_observation=True).log_density(point)
+        assert found.log_density(point) == pytest.approx(expected, rel=1e-12)
+
+
+def test_few_columns_are_all_that_is_left():
+    """A regression has as many rows as columns; data of many cells are left as they are."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2_000, 3))
+    for size, n_rows in ((1, 3), (10, 40), (1_500, 2_000)):
+        with pm.Model() as model:
+            u = pm.Normal("u", 0, 1, shape=size)[rng.integers(size, size=2_000)] if size > 1 else 0
+            pm.Normal("y", x @ pm.Normal("w", 0, 1, shape=3) + u, 1, observed=x[:, 0])
+        step = pac.AugmentedGibbs(model=model)
+        assert step.make_sampler(model.initial_point()).model.n_rows == n_rows
+
+
 def test_densities_of_observations_are_those_of_the_model():
     with pm.Model() as model:
         bernoulli_and_binomial()
@@ -88,10 +137,13 @@ def test_densities_of_observations_are_those_of_the_model():
     assert sampler.site_log_densities(point) == pytest.approx(sums)
 
 
-def test_the_step_keeps_the_joint_distribution(joint_distribution):
-    found = joint_distribution(bernoulli_and_binomial, seed=5)
-    assert found.step.make_sampler(found.model.initial_point()).model.n_rows == 6
-    z = found.z_scores(CHAINS)
+@pytest.mark.parametrize(
+    ("build", "n_rows", "chains"), [(bernoulli_and_binomial, 6, CHAINS), (normal, 8, FEWER)]
+)
+def test_the_step_keeps_the_joint_distribution(build, n_rows, chains, joint_distribution, always):
+    found = joint_distribution(build, seed=5)
+    assert found.step.make_sampler(found.model.initial_point()).model.n_rows == n_rows
+    z = found.z_scores(chains)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
@@ -105,3 +157,12 @@ def test_forgotten_trials_are_found(joint_distribution, monkeypatch):
     monkeypatch.setattr(pooled._Cells, "draw_auxiliary", too_few)
     z = joint_distribution(bernoulli_and_binomial, seed=5).z_scores(CHAINS)
     assert max(map(abs, z.values())) > STANDARD_ERRORS
+
+
+def test_a_forgotten_rest_is_found(joint_distribution, always, monkeypatch):
+    """The negative control of cross products: without the second factor σ has another density."""
+    monkeypatch.setattr(
+        cross_products._LogPrior, "_total", lambda self, log_prior, sigma: log_prior
+    )
+    with pytest.raises(pac.RecognitionError, match="log density that PyMC gives at step"):
+        joint_distribution(normal, seed=5).alternate(1, 1)

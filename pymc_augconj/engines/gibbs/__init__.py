@@ -3,6 +3,7 @@
 ==================  =======================================================
 ``chain``           a chain's model and parts, and coordinates of its latents
 ``choice``          whether sites are held where there is an auxiliary variable too
+``cross_products``  normal observations reduced to their cross products
 ``elliptical``      elliptical slices and Hamiltonian trajectories
 ``factors``         effects of one factor after another, where all at once cost too much
 ``moves``           the moves of a step

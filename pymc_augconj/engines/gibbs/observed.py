@@ -8,17 +8,18 @@ Held sites (h, λ ≥ 0) stand for a density without an auxiliary variable. They
 variational Gaussian approximation at a typical θ, λ = −E ∂² log p(y | η) and
 h = E ∂ log p(y | η) + λ E η, chosen when a chain starts and at the end of windows that double
 during tuning, see ``docs/theory/held_sites.md``. Where latents are drawn by factor, E is under the
-moments that predictors had in the last window. Sites of steps and of latents within bounds are by
-expectation propagation: a variational approximation lies within the walls. Negative eigenvalues of
-λ are set to zero, and h is such that the mean of the approximation stays as it is. Sites (0, 0)
-hold where there is no approximation.
+moments that predictors had in the last window, relative to the mean cutpoint c̄, with which an
+intercept moves. Sites of steps and of latents within bounds are by expectation propagation: a
+variational approximation lies within the walls. Negative eigenvalues of λ are set to zero, and h is
+such that the mean of the approximation stays as it is. Sites (0, 0) hold where there is no
+approximation.
 
 Where parameters θ of a density move given the latents alone, its sites follow them. With m and v
 the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
 and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
 −E ∂² log p = (2ℓ₀ − ℓ₊ − ℓ₋)/d². The first changes h by what it changed itself since the sites were
-chosen, and λ is multiplied by the ratio of the second. Any sites that are a function of θ are
-exact, as long as θ does not move while they are in use.
+chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Any
+sites that are a function of θ are exact, as long as θ does not move while they are in use.
 """
 
 from __future__ import annotations
@@ -131,6 +132,8 @@ class HeldSites:
         can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
         self._followed = [] if over_grid else can_follow
         self.references: dict[str, Array] = {}
+        # c̄ of each variable where its sites were chosen.
+        self._cutpoints: dict[str, float] = {}
         self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
         self._over_grid = over_grid
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
@@ -151,6 +154,22 @@ class HeldSites:
         self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
+
+    def cutpoint(self, site: Site, params: Mapping[str, Array]) -> float:
+        """Return c̄, where moments are relative to it; else zero."""
+        names = site.likelihood.cutpoints if self._by_moments else ()
+        return sum(float(np.mean(params[name])) for name in names) / max(len(names), 1)
+
+    def moved(self, site: Site, params: Mapping[str, Array]) -> float:
+        """Return by what c̄ moved since the sites were chosen."""
+        return self.cutpoint(site, params) - self._cutpoints[site.name]
+
+    def _level(self, point: Point) -> Array:
+        """Return c̄ of every row."""
+        found = np.zeros(self._model.n_rows)
+        for site in self._model.sites:
+            found[site.row_numbers[0]] = self.cutpoint(site, site.params(point))
+        return found
 
     @property
     def chosen(self) -> tuple[Array, Array]:
@@ -176,7 +195,7 @@ class HeldSites:
     def state(self) -> dict[str, Any]:
         """The chosen sites, and the number of slices learned."""
         known = ("h", "lam", "mean", "slices", "trials", "angle", "_count", "_window", "_moments")
-        own = {name: getattr(self, name) for name in (*known, "references")}
+        own = {name: getattr(self, name) for name in (*known, "references", "_cutpoints")}
         return own | {"_sums": dict(self._sums)}
 
     @state.setter
@@ -211,7 +230,8 @@ class HeldSites:
         sums[""] = np.asarray(sums.get("", 0.0) + trials)
         if self._by_moments:
             mean, square = self._moments
-            self._moments = mean + self.predictor, square + self.predictor**2
+            away = self.predictor - self._level(point)
+            self._moments = mean + away, square + away**2
         self.angle *= math.exp((acceptance - _ACCEPTANCE) * self._count**-_SLOWING)
         if self._count < self._window:
             return
@@ -249,10 +269,11 @@ class HeldSites:
             h = lam = mean = np.full(coupling.size, np.nan)
         if all(np.isfinite(x).all() for x in (h, lam, mean)):
             self.h, self.lam, self.mean = h, lam, mean
-            rows = self._layout.rows
+            rows, sites = self._layout.rows, self._model.sites
+            self._cutpoints = {s.name: self.cutpoint(s, s.params(point)) for s in sites}
             self.references = {
                 site.name: _reference(site, point, m, v)
-                for site, m, v in zip(self._model.sites, rows(mean), rows(var), strict=True)
+                for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
                 if site.name in self._followed
             }
         elif self.h is None:
@@ -271,6 +292,7 @@ class HeldSites:
             first, second = self._moments
             mean = np.asarray(first / self._count)
             var = np.maximum(second / self._count - mean**2, 0.0)
+            mean = mean + self._level(point)
         else:
             mean, var = self.predictor, np.full(self.predictor.size, _START_VAR)
         given = zip(self._model.sites, self._layout.moments(mean, var), strict=True)
@@ -376,7 +398,8 @@ class Held:
         self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Mapping[str, Array]
     ) -> tuple[Array, Array]:
         h, lam = chosen[0][0], chosen[1][0, 0]
-        mean, step, slope, curvature = reference
+        by, (mean, step, slope, curvature) = self.held_sites.moved(self._site, params), reference
+        h, mean = h + lam * by, mean + by
         above, bend = _differences(self._site.likelihood, y, mean[None], step[None], params)
         with np.errstate(all="ignore"):
             ratio, change = bend / curvature, 0.5 * (above - slope) / step

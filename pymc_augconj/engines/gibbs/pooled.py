@@ -2,7 +2,7 @@
 
 Where p(y | η) ∝ exp(a η) / (1 + exp η)ᵇ, the product over a cell of observations with one predictor
 is of the same form with Σa and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
-observation. A step then takes time in the number of cells.
+observation. A step then takes time in the number of cells. Normal observations have cross products.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
+
+from .cross_products import reduce_normal
 
 # Cells are worth it from this many observations in each, on average.
 _LEAST = 2.0
@@ -43,12 +45,15 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
     points : sequence of mapping
         Values of θ at which predictors must agree.
     """
-    if model.offset.names or any(site.params.names for site in model.sites):
-        return model
-    if not all(s.likelihood.can_augment and s.shape[0] == 1 for s in model.sites):
+    kinds = [site.likelihood for site in model.sites]
+    if model.offset.names or not all(k.can_augment and k.n_predictors == 1 for k in kinds):
         return model
     # Observations first: reading them refuses data whose shapes have changed.
     data = [site.y(points[0]) for site in model.sites]
+    if len(kinds) == 1 and not kinds[0].has_auxiliary:
+        return reduce_normal(model, points, data[0])
+    if any(site.params.names for site in model.sites):
+        return model
     groups, offset = LatentPriors(model, points).groups, model.offset(points[0])
     if groups.inverse is None or model.n_rows < _LEAST * groups.size:
         return model
