@@ -106,9 +106,9 @@ class AugmentedGibbs(BlockedStep):
         Update of the hyperparameters of kernels, means and scales given ω, on the unconstrained
         scale: slice sampling along the principal axes, or elliptical slices around the mean, both
         learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` chooses
-        elliptical slices for models with held sites, unless it updates several hyperparameters of
-        structured priors; else NUTS for six scalars or more, if the gradient exists and the
-        solver factorises covariances; else two elliptical slices (one for a single scalar),
+        elliptical slices for models with held sites, unless all latents are independent or it
+        updates several hyperparameters of structured priors; else NUTS for six scalars or more, if
+        the gradient exists and the solver factorises covariances; else two elliptical slices,
         followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
