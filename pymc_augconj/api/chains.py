@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.client import executor_of
+from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
 from .step import AugmentedGibbs
@@ -37,6 +38,8 @@ _NO_DRAW = "Not enough samples"
 # Variables of fewer effective draws are named, where PyMC has checked as many draws of as many
 # chains, unless a variable has more entries.
 _FEW, _FEWEST_CHECKED, _FEWEST_CHAINS, _MOST_CHECKED = 50, 100, 2, 1000
+# Ratio of the 95 % to the 5 % quantile of |x| that no posterior with an integral is likely to have.
+_WIDEST = 1e8
 _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
@@ -220,3 +223,19 @@ def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
         tries.append("compare with NUTS alone (nutpie) if hyperparameters depend on each other")
     message = f"The effective sample size is below {_FEW} for {listed}: {', or '.join(tries)}"
     log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
+
+
+def warn_of_impropriety(tree: Any, model: Model) -> None:
+    """Name variables with an improper prior and draws without a scale in PyMC's log."""
+    if not isinstance(tree, DataTree) or "posterior" not in tree.children:
+        return
+    for name in set(improper_variables(model)).intersection(tree["posterior"].data_vars):
+        low, high = np.quantile(np.abs(tree["posterior"][name]), (0.05, 0.95), axis=(0, 1))
+        if np.any(high > _WIDEST * low):
+            message = (
+                f"{name!r}: expected draws on one scale, found 90 % of them between "
+                f"{np.min(low):.1e} and {np.max(high):.1e}: the posterior is probably improper, as "
+                "the prior is, and these draws mean nothing; give it a proper prior, such as "
+                "pm.HalfNormal for a standard deviation"
+            )
+            log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])

@@ -26,7 +26,7 @@ from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .background import BackgroundRun
-from .chains import Chains, sample_chains, warn_of_few_draws
+from .chains import Chains, sample_chains, warn_of_few_draws, warn_of_impropriety
 from .native_step import NativeGibbs, Recorder
 from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
@@ -194,6 +194,7 @@ def sample(
         )
     if kwargs.get("compute_convergence_checks", True):
         warn_of_few_draws(tree, step)
+        warn_of_impropriety(tree, user)
     return add_log_likelihood(tree, step, model, user, names) if names else tree
 
 
