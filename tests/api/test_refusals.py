@@ -177,3 +177,16 @@ def test_it_is_told_when_most_is_left_to_pymc(size, told):
         pm.Normal("y", b, pm.math.sum(c**2), observed=[0.3, -1.0, 2.0])
     report = str(pac.recognize(model))
     assert ("69 of 70 unknown numbers are left to PyMC's own steps" in report) == told
+
+
+@pytest.mark.parametrize("groups", [2, 8])
+def test_draws_without_a_scale_are_told(groups, caplog):
+    """Two groups do not tell a spread with a flat prior; eight do."""
+    rng, group = np.random.default_rng(0), np.repeat(np.arange(groups), 20)
+    with pm.Model():
+        tau = pm.HalfFlat("tau")
+        a = pm.Normal("a", pm.Flat("mu"), tau, shape=groups)
+        pm.Normal("y", a[group], pm.HalfNormal("sigma", 1.0), observed=rng.normal(size=group.size))
+        pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    told = [record.message for record in caplog.records if "improper" in record.message]
+    assert any(message.startswith("'tau'") for message in told) == (groups == 2)
