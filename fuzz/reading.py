@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pymc.model import Model
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import Target, Update
 from pymc_augconj.plan import held_names, make_plan

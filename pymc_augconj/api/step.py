@@ -20,7 +20,7 @@ from rich.table import Column
 
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -235,11 +235,10 @@ class AugmentedGibbs(BlockedStep):
         self.started = False
         self._remaining, self._taken = -1, 0
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
-        names = [h.value_name for h in self.plan.updated]
-        lgm, probes = self.recognition.model, self.recognition.probes
+        lgm, probes, plan = self.recognition.model, self.recognition.probes, self.plan
+        names, moving = ([h.value_name for h in own] for own in (plan.updated, plan.likelihood))
         over_grid = self._solver.augments and any(b.grid for b in lgm.blocks)
-        how = {"by_moments": self.plan.factors is not None, "over_grid": over_grid}
-        moving = [h.value_name for h in self.plan.likelihood]
+        how = {"by_moments": plan.factors is not None, "over_grid": over_grid}
         sites = partial(HeldSites, lgm, self.held, names, probes, moving=moving, **how)
         self._sites = sites() if self.held else None
         self._warned = False
@@ -440,10 +439,7 @@ class AugmentedGibbs(BlockedStep):
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Callable[[Any], dict[str, int]]]:
-        def update_stats(step_stats: Any) -> dict[str, int]:
-            return {"evaluations": step_stats["evaluations"]}
-
-        return (update_stats,)
+        return (lambda stats: {"evaluations": stats["evaluations"]},)
 
 
 def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:

@@ -13,7 +13,7 @@ import pymc_augconj as pac
 from pymc_augconj.api import sparse_step
 from pymc_augconj.api.sparse_step import SparseGibbs
 from pymc_augconj.api.sparsify import sparsified
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.tilted import Tilted
 from pymc_augconj.engines.sparse import weights
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.choice import choose_held
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily

@@ -15,7 +15,8 @@ from pymc_augconj.api import step as step_module
 from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
-from pymc_augconj.engines.gibbs.observed import Held, HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.linalg.linear_map import RowSelection, SelectionSum

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.latents.by_grid import Completion, GridPosterior, GridSolver
 from pymc_augconj.recognition.latents import kronecker
 

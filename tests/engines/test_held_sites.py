@@ -11,7 +11,8 @@ from scipy import stats
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
-from pymc_augconj.engines.gibbs.observed import Held, HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.plan import held_names, make_plan
 

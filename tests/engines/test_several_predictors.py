@@ -15,7 +15,7 @@ from scipy.special import digamma, expit, polygamma
 
 import pymc_augconj as pac
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily

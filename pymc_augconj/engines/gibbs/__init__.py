@@ -6,9 +6,10 @@
 ``cross_products``  normal observations reduced to their cross products
 ``elliptical``      elliptical slices and Hamiltonian trajectories
 ``factors``         effects of one factor after another, where all at once cost too much
+``held_sites``      held sites, as tuning chooses them
 ``moves``           the moves of a step
 ``native``          many steps in one call of a compiled loop
-``observed``        observed variables, how the site of each is handled, and held sites
+``observed``        observed variables, and how the site of each is handled
 ``parts``           the parts into which the latents are divided, one Gaussian move each
 ``pooled``          observations with one predictor as one observation
 ``sampler``         one step: the moves in the order that makes them exact

@@ -14,7 +14,8 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.typing import Array
 
-from .observed import HeldSites, SiteData, observe
+from .held_sites import HeldSites
+from .observed import SiteData, observe
 from .parts import Part, make_parts
 
 

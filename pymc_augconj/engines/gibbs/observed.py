@@ -4,16 +4,6 @@ It is given by the augmented likelihood itself, which draws ω; or it is *held*,
 asked the same. The site of a likelihood without an ω is *exact*, the likelihood as a function of
 the predictors.
 
-Held sites (h, λ ≥ 0) stand for a density without an auxiliary variable. They are those of the
-variational Gaussian approximation at a typical θ, λ = −E ∂² log p(y | η) and
-h = E ∂ log p(y | η) + λ E η, chosen when a chain starts and at the end of windows that double
-during tuning, see ``docs/theory/held_sites.md``. Where latents are drawn by factor, E is under the
-moments that predictors had in the last window, relative to the mean cutpoint c̄, with which an
-intercept moves. Sites of steps and of latents within bounds are by expectation propagation: a
-variational approximation lies within the walls. Negative eigenvalues of λ are set to zero, and h is
-such that the mean of the approximation stays as it is. Sites (0, 0) hold where there is no
-approximation.
-
 Where parameters θ of a density move given the latents alone, its sites follow them. With m and v
 the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
 and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
@@ -24,347 +14,23 @@ sites that are a function of θ are exact, as long as θ does not move while the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import SiteRule
-from pymc_augconj.engines.ep.fit import EPFamily
-from pymc_augconj.engines.ep.objective import EPState
-from pymc_augconj.engines.ep.solve import solve
-from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import Bound, BoundFamily
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
-from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.by_grid import nearest_product
 from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
-from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.model import Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
+from .held_sites import HeldSites, differences
+
 # Step of differences in place of gradients, which trajectories need roughly only.
 _STEP = 1e-4
-# Steps of tuning until the sites are chosen again; further windows double.
-_FIRST_WINDOW = 10
-# Variance of predictors before any has been seen.
-_START_VAR = 1.0
-# The sites need not be at the fixed point, only close.
-_MAX_ITER, _TOL = 50, 1e-2
-# Of expectation propagation: how far sites move towards what replaces them.
-_DAMPING = 0.5
-# Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
-# Where sites fit, a slice takes 1.2 evaluations, and 4 slices give 0.8 effective samples a step;
-# where one takes 3 evaluations, 0.2 effective samples a step with 4 slices and 0.5 with 12.
-_SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
 #: By what factors λ may follow parameters.
 LEAST_RATIO, LARGEST_RATIO = 0.25, 4.0
-# Evaluations of a slice from which trajectories take over; the angle of their first steps, the
-# acceptance that it is adapted to, and the power of the number of steps by which that slows down.
-_MANY_TRIALS = 3.0
-# Evaluations up to which r given θ has a standard deviation of some 0.5, so that one ν is enough.
-_FEW_TRIALS = 1.6
-_FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
-
-
-class _Rule:
-    """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
-
-    monotone = augmented = False
-
-    def __init__(self, held: Collection[str]) -> None:
-        self._held, self._cavi = held, CoordinateAscent()
-        self._vgp = VariationalGaussian(rough=True)
-
-    def _of(self, site: Site) -> SiteRule:
-        return self._vgp if site.name in self._held else self._cavi
-
-    def full(self, site: Site) -> bool:
-        # Held sites couple the predictors, or may do so.
-        return site.name in self._held or self._cavi.full(site)
-
-    def value(self, site: Site, *at: Any) -> Array:
-        return self._of(site).value(site, *at)
-
-    def targets(self, site: Site, *at: Any) -> tuple[Array, Array, Array]:
-        return self._of(site).targets(site, *at)
-
-
-class _Chosen(NamedTuple):
-    """Sites of all predictors, and the means and variances that they were chosen at."""
-
-    h: Array
-    lam: Array
-    mean: Array
-    var: Array
-
-
-class HeldSites:
-    """Held sites of one chain, with what it takes to choose them.
-
-    ``h`` and ``lam`` are those of all predictors, stacked, None before the first choice. They are
-    chosen at the mean of the entries ``names`` of the point. ``by_moments`` takes expectations
-    under the moments that predictors had during the last window, instead of the approximation's,
-    which takes a factorisation of all latents; it needs ``predictor``, that of the present step.
-    ``over_grid`` does too, and makes λ a product over the axes of a grid, see :mod:`.by_grid`.
-    ``moving`` are hyperparameters that are updated given the latents alone, which sites follow;
-    ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable.
-    ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
-    window, and ``angle`` is that of the steps of trajectories.
-    """
-
-    def __init__(
-        self,
-        model: LatentGaussianModel,
-        held: Collection[str],
-        names: Collection[str],
-        probes: Sequence[Point] = (),
-        *,
-        by_moments: bool = False,
-        over_grid: bool = False,
-        moving: Collection[str] = (),
-    ) -> None:
-        known = {s.name: set(s.params.names) for s in model.sites if s.shape[0] == 1}
-        can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
-        self._followed = [] if over_grid else can_follow
-        self.references: dict[str, Array] = {}
-        # c̄ of each variable where its sites were chosen.
-        self._cutpoints: dict[str, float] = {}
-        self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
-        self._over_grid = over_grid
-        self._model, self._names, self._probes = model, tuple(names), tuple(probes)
-        self.held = frozenset(held)
-        self._rule = _Rule(self.held)
-        self._layout = SiteLayout(
-            [site.shape for site in model.sites], [self._rule.full(site) for site in model.sites]
-        )
-        self._index = {site.name: i for i, site in enumerate(model.sites)}
-        self.h: Array | None = None
-        self.lam: Array | None = None
-        # The mean of the approximation: the sites are written about it.
-        self.mean = np.empty(0)
-        # Asked for at every evaluation of r: kept with the sites that it is of.
-        self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
-        self.slices, self.trials = _FEWEST_SLICES, 1.0
-        self.angle = _FIRST_ANGLE
-        self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
-        self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
-        self._sums: dict[str, Array] = {}
-
-    def cutpoint(self, site: Site, params: Mapping[str, Array]) -> float:
-        """Return c̄, where moments are relative to it; else zero."""
-        names = site.likelihood.cutpoints if self._by_moments else ()
-        return sum(float(np.mean(params[name])) for name in names) / max(len(names), 1)
-
-    def moved(self, site: Site, params: Mapping[str, Array]) -> float:
-        """Return by what c̄ moved since the sites were chosen."""
-        return self.cutpoint(site, params) - self._cutpoints[site.name]
-
-    def _level(self, point: Point) -> Array:
-        """Return c̄ of every row."""
-        found = np.zeros(self._model.n_rows)
-        for site in self._model.sites:
-            found[site.row_numbers[0]] = self.cutpoint(site, site.params(point))
-        return found
-
-    @property
-    def chosen(self) -> tuple[Array, Array]:
-        """(h, λ) of all predictors, stacked."""
-        # Chosen when the chain started.
-        assert self.h is not None
-        assert self.lam is not None
-        return self.h, self.lam
-
-    def of(self, name: str) -> tuple[Array, Array]:
-        """Return (h, Λ) of a variable, (P, N) and (P, P, N), or as ω gives them if not held."""
-        h, lam, found = self._parts
-        if h is not self.h or lam is not self.lam:
-            found = self._layout.moments(*self.chosen)
-            self._parts = (self.h, self.lam, found)
-        return found[self._index[name]]
-
-    def mean_of(self, name: str) -> Array:
-        """Return the predictors of a variable that its sites are written about, (P, N)."""
-        return self._layout.moments(self.mean, self.chosen[1])[self._index[name]][0]
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The chosen sites, and the number of slices learned."""
-        known = ("h", "lam", "mean", "slices", "trials", "angle", "_count", "_window", "_moments")
-        own = {name: getattr(self, name) for name in (*known, "references", "_cutpoints")}
-        return own | {"_sums": dict(self._sums)}
-
-    @state.setter
-    def state(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    @property
-    def fit_well(self) -> bool:
-        """Whether r hardly varies."""
-        return self.trials < _FEW_TRIALS
-
-    @property
-    def fit_badly(self) -> bool:
-        """Whether ellipses hardly move."""
-        return self.trials >= _MANY_TRIALS
-
-    @property
-    def steps_ahead(self) -> int:
-        """Steps of tuning before that after which sites are chosen."""
-        return self._window - self._count - 1
-
-    def learn(self, point: Point, trials: float, acceptance: float = _ACCEPTANCE) -> None:
-        """Add a step of tuning that ended at ``point``; at the end of a window choose the sites.
-
-        ``trials`` are the evaluations of each elliptical slice, ``acceptance`` that of
-        trajectories.
-        """
-        sums, self._count = self._sums, self._count + 1
-        for name in self._names:
-            sums[name] = np.asarray(sums.get(name, 0.0) + point[name])
-        sums[""] = np.asarray(sums.get("", 0.0) + trials)
-        if self._by_moments:
-            mean, square = self._moments
-            away = self.predictor - self._level(point)
-            self._moments = mean + away, square + away**2
-        self.angle *= math.exp((acceptance - _ACCEPTANCE) * self._count**-_SLOWING)
-        if self._count < self._window:
-            return
-        self.trials = float(sums.pop("")) / self._count
-        self.slices = int(np.clip(np.ceil(_SLICES * self.trials), _FEWEST_SLICES, _MOST_SLICES))
-        typical = {name: np.asarray(total / self._count) for name, total in sums.items()}
-        self.choose({**point, **typical})
-        self._moments = (0.0, 0.0)
-        self._count, self._window, self._sums = 0, 2 * self._window, {}
-
-    def choose(self, point: Point) -> None:
-        """Choose the sites at ``point``; keep the present ones where there is no approximation."""
-        start = None if self.h is None else self.chosen
-        coupling = self._layout.coupling
-        try:
-            if all(site.likelihood.traits.propagates for site in self._model.sites):
-                h, lam, mean, var = self._propagate(self._bound(point), start)
-            else:
-                if self._by_moments:
-                    h, lam, mean, var = self._expected(point)
-                else:
-                    found = self._propagated_moments(point, start)
-                    h, lam, mean, var = found or _climb(self._bound(point), start)
-                with np.errstate(invalid="ignore"):
-                    positive = coupling.nonnegative(lam)
-                    if self._over_grid:
-                        maps = [read(point) for read in self._model.maps]
-                        positive = nearest_product(self._model.blocks, maps, positive)
-                    h, lam = h + coupling.product(positive - lam, mean), positive
-            # Sites of predictors that no latent enters are of no use, and may be of any size.
-            moves = var > 0.0
-            pairs = moves[coupling.first] & moves[coupling.second]
-            h, lam = np.where(moves, h, 0.0), np.where(np.concatenate([moves, pairs]), lam, 0.0)
-        except (NotPositiveDefiniteError, FloatingPointError):
-            h = lam = mean = np.full(coupling.size, np.nan)
-        if all(np.isfinite(x).all() for x in (h, lam, mean)):
-            self.h, self.lam, self.mean = h, lam, mean
-            rows, sites = self._layout.rows, self._model.sites
-            self._cutpoints = {s.name: self.cutpoint(s, s.params(point)) for s in sites}
-            self.references = {
-                site.name: _reference(site, point, m, v)
-                for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
-                if site.name in self._followed
-            }
-        elif self.h is None:
-            self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
-            self.mean = np.zeros(coupling.n_rows)
-            if self._model.is_improper:
-                self.lam[: coupling.n_rows] = 1.0
-
-    def _bound(self, point: Point) -> Bound:
-        family = BoundFamily(self._model, self._rule, [point, *self._probes])
-        return family.at(point, factorized=True)
-
-    def _expected(self, point: Point) -> _Chosen:
-        """Return sites for independent predictors of the last window's moments."""
-        if self._count:
-            first, second = self._moments
-            mean = np.asarray(first / self._count)
-            var = np.maximum(second / self._count - mean**2, 0.0)
-            mean = mean + self._level(point)
-        else:
-            mean, var = self.predictor, np.full(self.predictor.size, _START_VAR)
-        given = zip(self._model.sites, self._layout.moments(mean, var), strict=True)
-        found = [
-            self._rule.targets(site, site.y(point), *own, site.params(point))[1:]
-            for site, own in given
-        ]
-        h = self._layout.stack_rows([h for h, _ in found])
-        lam = self._layout.stack_precisions([lam for _, lam in found])
-        return _Chosen(h, lam, mean, var)
-
-    def _propagated_moments(
-        self, point: Point, start: tuple[Array, Array] | None
-    ) -> _Chosen | None:
-        """Return sites of expectation propagation, if the variational bound is −∞."""
-        sites = self._model.sites
-        if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
-            return None
-        family = EPFamily(self._model, [point, *self._probes], 1.0)
-        state = None if start is None else EPState(*start)
-        end = solve(
-            family.at(point).objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False
-        ).evaluation
-        return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])
-
-    def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
-        """Return sites by expectation propagation."""
-        family, layout = bound.family, self._layout
-        h, lam = start or bound.prior.first_sites(layout.coupling)
-        for _ in range(_MAX_ITER):
-            sites = family.priors.groups.sites(h, lam, bound.prior.offset)
-            posterior = family.solver.of_fit(bound.prior, sites)
-            new = [
-                site.likelihood.propagated_sites(y, *moments, np.zeros(site.shape), own, params)
-                for site, y, params, moments, own in zip(
-                    self._model.sites, family.y, bound.params,
-                    layout.moments(posterior.mean, posterior.cov), layout.moments(h, lam),
-                    strict=True,
-                )
-            ]  # fmt: skip
-            move_h = layout.stack_rows([h for h, _ in new]) - h
-            move_lam = layout.stack_precisions([lam for _, lam in new]) - lam
-            # Of the means of predictors if each site were alone, in standard deviations.
-            moved = move_h - layout.coupling.product(move_lam, posterior.mean)
-            h, lam = h + _DAMPING * move_h, lam + _DAMPING * move_lam
-            if np.mean(moved**2 * posterior.var) < _TOL**2:
-                break
-        return _Chosen(h, lam, posterior.mean, posterior.var)
-
-
-def _climb(bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
-    """Return the target sites of the variational approximation."""
-    end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
-    return _Chosen(end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size])
-
-
-def _reference(site: Site, point: Point, mean: Array, var: Array) -> Array:
-    """Return what sites that follow parameters are compared with, see :class:`HeldSites`."""
-    step = np.sqrt(3.0 * var)
-    found = _differences(site.likelihood, site.y(point), mean, step, site.params(point))
-    return np.stack([mean[0], step[0], *found])
-
-
-def _differences(
-    likelihood: MultiLikelihood, y: Array, mean: Array, step: Array, params: Mapping[str, Array]
-) -> tuple[Array, Array]:
-    """Return ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋."""
-    with np.errstate(all="ignore"):
-        below, here, above = (
-            likelihood.log_density(y, mean + k * step, params) for k in (-1, 0, 1)
-        )
-        return above - below, 2.0 * here - above - below
 
 
 class Held:
@@ -400,7 +66,7 @@ class Held:
         h, lam = chosen[0][0], chosen[1][0, 0]
         by, (mean, step, slope, curvature) = self.held_sites.moved(self._site, params), reference
         h, mean = h + lam * by, mean + by
-        above, bend = _differences(self._site.likelihood, y, mean[None], step[None], params)
+        above, bend = differences(self._site.likelihood, y, mean[None], step[None], params)
         with np.errstate(all="ignore"):
             ratio, change = bend / curvature, 0.5 * (above - slope) / step
         is_known = np.isfinite(ratio) & np.isfinite(change)

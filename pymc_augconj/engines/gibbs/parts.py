@@ -21,7 +21,8 @@ from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
 from .factors import Shift, best_share, find_independent, find_shifts
-from .observed import Held, HeldSites, SiteData
+from .held_sites import HeldSites
+from .observed import Held, SiteData
 from .site_terms import SiteTerms
 from .tilted import Conditional, Tilted
 

@@ -33,8 +33,8 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chain import Chain
+from .held_sites import HeldSites
 from .moves import columns, given_latents, latents
-from .observed import HeldSites
 from .parts import Part
 from .state import GibbsInfo, State, Update
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.observed import HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.gibbs.observed import Held, HeldSites
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.tilted import Tilted
