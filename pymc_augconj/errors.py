@@ -6,9 +6,17 @@ All are :class:`ValueError`, so that code that guards against bad input keeps wo
 
 from __future__ import annotations
 
+_GUIDE = "https://github.com/pymc-augconj/pymc-augconj/blob/main/docs/troubleshooting.md"
+
 
 class AugmentationError(ValueError):
-    """Base of every error of the package."""
+    """Base of every error of the package; a note names the section of the guide about it."""
+
+    section = "the-model-is-refused"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.add_note(f"See {_GUIDE}#{self.section}")
 
 
 class RecognitionError(AugmentationError):
@@ -18,17 +26,25 @@ class RecognitionError(AugmentationError):
 class NotAffineError(RecognitionError):
     """A predictor is not affine in the Gaussian latent variables."""
 
+    section = "a-predictor-is-not-affine"
+
 
 class UnknownLikelihoodError(RecognitionError):
     """No augmentation is known for the distribution of an observed variable."""
+
+    section = "the-likelihood-is-not-known"
 
 
 class DataError(AugmentationError):
     """An observation or an input has a value that its likelihood or kernel cannot take."""
 
+    section = "data-have-values-that-the-likelihood-cannot-take"
+
 
 class NotPositiveDefiniteError(AugmentationError):
     """A covariance matrix has no Cholesky factor, even with jitter."""
+
+    section = "a-covariance-has-no-cholesky-factor"
 
 
 class UncertainEvidenceError(NotPositiveDefiniteError):
@@ -37,3 +53,5 @@ class UncertainEvidenceError(NotPositiveDefiniteError):
 
 class NotSuperGaussianError(AugmentationError):
     """A φ is not completely monotone with φ(0) = 1, so that no auxiliary variable exists."""
+
+    section = "a-density-is-not-super-gaussian"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import pickle
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import pymc_augconj as pac
 from benchmarks.harness import Row, Settings, write_json
+from pymc_augconj import errors
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -68,6 +70,18 @@ def test_readme_is_short_and_its_links_lead_somewhere():
     links = re.findall(r"\]\(([^)]+)\)", readme)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_error_links_to_a_section_of_the_guide():
+    guide = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", guide, re.MULTILINE)
+    sections = {heading.lower().replace(" ", "-") for heading in headings}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    assert len(kinds) > 5
+    for kind in kinds:
+        assert kind.section in sections
+        assert kind("no").__notes__[0].endswith(f"docs/troubleshooting.md#{kind.section}")
+    assert pickle.loads(pickle.dumps(kinds[0]("no"))).__notes__ == kinds[0]("no").__notes__
 
 
 @pytest.fixture(scope="module")
