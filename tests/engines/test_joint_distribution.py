@@ -369,7 +369,7 @@ def test_an_exchange_that_moves_the_vector_too_far_does_not(joint_distribution, 
         state.point["lam_log__"] = 2.0 * state.point["lam_log__"] - lam
 
     monkeypatch.setattr(given_latents, "update_exchanges", twice_as_far)
-    z = joint.z_scores(CHAINS)
+    z = joint.z_scores(2 * CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 
