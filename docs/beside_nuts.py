@@ -105,8 +105,11 @@ def scrape(block: tuple[str, str, int], block_vars: dict[str, Any], gallery_conf
     blocks = split_code_and_text_blocks(block_vars["src_file"])[1]
     if block[2] != max(line for kind, _, line in blocks if kind == "code") or _last is None:
         return ""
-    result = measure(*_last)
-    _last = None
+    (model, idata, _), last, _last = _last, _last, None
+    if not {v.name for v in model.free_RVs}.issubset(idata["posterior"]):
+        # Variables were added for predictions, which NUTS would sample too.
+        return ""
+    result = measure(*last)
     target = Path(block_vars["target_file"])
     target.with_suffix(".nuts.json").write_text(json.dumps(result))
     return f"\n\n{sentence(result)}\n\n"
