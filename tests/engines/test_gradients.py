@@ -39,7 +39,7 @@ def scaled_latent():
 
 def weight_space():
     ls, tau, alpha = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("tau", 1), pm.HalfNormal("alpha", 2)
-    gp = pm.gp.HSGP(m=[6], c=1.5, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+    gp = pm.gp.HSGP(m=[6], c=1.5, cov_func=pm.gp.cov.Matern52(1, ls=ls))
     group, beta = pm.Normal("group", 0, tau, shape=4), pm.Normal("beta", 0, 1, shape=2)
     eta = gp.prior("f", X=X) + group[GROUP] + Z @ beta
     pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=COUNTS)
