@@ -26,7 +26,9 @@ Higham (2008), Functions of Matrices, chapter 13.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -45,6 +47,8 @@ from .rows import RowGroups, SiteSum
 
 # Terms of Lanczos' method at most, and the relative error at which it stops.
 _MOST_TERMS, _TOLERANCE = 200, 1e-11
+# Of the diagonal of B, one after the other until M̃ is positive definite.
+_SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 1.0)
 
 
 class IncompletePattern(PrecisionPattern):
@@ -64,6 +68,16 @@ class IncompletePosterior(PrecisionPosterior):
     """Posterior by an incomplete factor."""
 
     differentiable = False
+
+    def __init__(self, *given: Any, shift: float) -> None:
+        # L̃ is that of B with its diagonal longer by this part.
+        self._shift = shift
+        super().__init__(*given)
+
+    def _factor_within(self, name: str) -> Any:
+        flat = self._flat.copy()
+        flat[self._pattern.sparsity.diagonal] *= 1.0 + self._shift
+        return self._pattern.sparsity.factorize(flat, name)
 
     def correct(self, nu: Array) -> None:
         """Add −½ (xᵀM x − xᵀM̃ x), x that of ν̃, to the log normaliser."""
@@ -148,7 +162,7 @@ class IncompleteSolver(PrecisionSolver):
     def _posterior(
         self, prior: LatentPrior, sites: SiteSum, design: PrecisionDesign, gram: Array
     ) -> PrecisionPosterior:
-        posterior = IncompletePosterior(prior, self.groups, sites, design, gram)
+        posterior = _shifted(prior, self.groups, sites, design, gram)
         if self._present is not None:
             rng, at, given, v = self._present
             self._present, same = None, at is prior and sites.equals(given)
@@ -157,3 +171,14 @@ class IncompleteSolver(PrecisionSolver):
         if self._nu is not None:
             posterior.correct(self._nu)
         return posterior
+
+
+def _shifted(*given: Any) -> IncompletePosterior:
+    """Return the posterior by the first shift with which M̃, border included, is positive definite.
+
+    It need not be where M is.
+    """
+    for shift in _SHIFTS[:-1]:
+        with suppress(NotPositiveDefiniteError):
+            return IncompletePosterior(*given, shift=shift)
+    return IncompletePosterior(*given, shift=_SHIFTS[-1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg.lapack import dpotri
@@ -96,7 +96,7 @@ class PrecisionPosterior(FactorPosterior):
         pattern, X, lam = design.pattern, design.border, sites.lam
         #: B, which a factorisation may have overwritten.
         self._flat = gram + pattern.prior_precision(prior)
-        factor = pattern.sparsity.factorize(self._flat, "the posterior precision of the latents")
+        factor = self._factor_within("the posterior precision of the latents")
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
@@ -144,6 +144,10 @@ class PrecisionPosterior(FactorPosterior):
             lambda: self.latent_mean,
             np.inf if pattern.border else EPS * np.sqrt(pattern.size) * float(excess.max()),
         )
+
+    def _factor_within(self, name: str) -> Any:
+        """Return the factor of B."""
+        return self._pattern.sparsity.factorize(self._flat, name)
 
     def coordinates(self, v: Array) -> Array:
         return self._pattern.from_whitened(self.prior, v)

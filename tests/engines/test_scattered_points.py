@@ -7,6 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.latents import by_neighbours
 from pymc_augconj.latents.by_neighbours import IncompletePosterior, IncompleteSolver
 
 STANDARD_ERRORS = 5.0
@@ -52,6 +53,11 @@ def wrong_ones(joint):
 @pytest.mark.parametrize("observe", [pytest.param(binary, marks=pytest.mark.slow), counts])
 def test_steps_keep_the_joint_distribution(observe, joint_distribution):
     assert not wrong_ones(joint_distribution(observe, seed=1))
+
+
+def test_steps_with_a_longer_diagonal_keep_it_too(joint_distribution, monkeypatch):
+    monkeypatch.setattr(by_neighbours, "_SHIFTS", (0.2,))
+    assert not wrong_ones(joint_distribution(counts, seed=3))
 
 
 def test_other_numbers_do_not(joint_distribution, monkeypatch):
