@@ -31,6 +31,7 @@ from .errors import (
     NotPositiveDefiniteError,
     NotSuperGaussianError,
     RecognitionError,
+    UncertainEvidenceError,
     UnknownLikelihoodError,
 )
 from .likelihoods.base import DensityLikelihood, Likelihood
@@ -74,6 +75,7 @@ __all__ = [
     "RobustMax",
     "SuperGaussian",
     "Traits",
+    "UncertainEvidenceError",
     "UnknownLikelihoodError",
     "Vecchia",
     "__version__",

@@ -50,6 +50,8 @@ class NotPositiveDefiniteError(AugmentationError):
 class UncertainEvidenceError(NotPositiveDefiniteError):
     """Rounding leaves no digit of a log evidence in any way of computing it."""
 
+    section = "rounding-leaves-no-digits"
+
 
 class NotSuperGaussianError(AugmentationError):
     """A φ is not completely monotone with φ(0) = 1, so that no auxiliary variable exists."""

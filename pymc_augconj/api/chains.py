@@ -226,16 +226,23 @@ def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
 
 
 def warn_of_impropriety(tree: Any, model: Model) -> None:
-    """Name variables with an improper prior and draws without a scale in PyMC's log."""
+    """Name variables whose draws have no scale in PyMC's log."""
+    signs = signs_of_impropriety(tree, model)
+    log_warnings([SamplerWarning(WarningType.CONVERGENCE, each, "warn") for each in signs])
+
+
+def signs_of_impropriety(tree: Any, model: Model) -> list[str]:
+    """Return a sentence for each variable with an improper prior and draws without a scale."""
+    found: list[str] = []
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
-        return
+        return found
     for name in set(improper_variables(model)).intersection(tree["posterior"].data_vars):
         low, high = np.quantile(np.abs(tree["posterior"][name]), (0.05, 0.95), axis=(0, 1))
         if np.any(high > _WIDEST * low):
-            message = (
+            found.append(
                 f"{name!r}: expected draws on one scale, found 90 % of them between "
                 f"{np.min(low):.1e} and {np.max(high):.1e}: the posterior is probably improper, as "
                 "the prior is, and these draws mean nothing; give it a proper prior, such as "
                 "pm.HalfNormal for a standard deviation"
             )
-            log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
+    return found

@@ -35,15 +35,19 @@ from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import name_of
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 from pymc_augconj.results.approximation.nested import NestedApproximation
 from pymc_augconj.results.approximation.summary import Fit
 
+from .chains import signs_of_impropriety
 from .chunks import chunks_of
 from .sample import sample
 from .sparsify import listed, sparse_problem
 
+# Draws that show whether hyperparameters have a scale.
+_DRAWS = 400
 _HYPER = ("map", "ml", "fixed")
 
 # Largest number of components of a hyperparameter for which a point estimate is made.
@@ -223,7 +227,7 @@ def fit(
         optimisation=optimised - recognised,
         total=time.perf_counter() - begin,
     )
-    for sentence in _warnings(outcome):
+    for sentence in [*_warnings(outcome), *_signs(result, written)]:
         warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
     return result
 
@@ -266,6 +270,13 @@ def _warnings(outcome: FitOutcome) -> list[str]:
             "hyperparameters optimised by it"
         )
     return sentences
+
+
+def _signs(result: Any, model: Model) -> list[str]:
+    """Return sentences about an improper posterior, where hyperparameters have a distribution."""
+    if not isinstance(result, NestedApproximation) or not improper_variables(model):
+        return []
+    return signs_of_impropriety(result.sample(_DRAWS, random_seed=0), model)
 
 
 def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,30 @@ _FEWEST = 500
 # Steps of the first block; seconds that later ones take, as interrupts wait for their end; and
 # the numbers that they record at most.
 _FIRST, _SECONDS, _LARGEST = 8, 0.05, 4_000_000
+
+
+# Seconds after which a first block is said to be compiled.
+_PATIENCE = 4.0
+_announcing = threading.Lock()
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Say once in PyMC's log, of all chains, that kernels are compiled if that takes long."""
+    is_first = _announcing.acquire(blocking=False)
+    message = (
+        "Compiling the kernels of pymc_augconj, which takes about a minute, once on this machine "
+        "(python -m pymc_augconj does so beforehand)"
+    )
+    timer = threading.Timer(_PATIENCE, logging.getLogger("pymc").info, [message])
+    if is_first:
+        timer.start()
+    try:
+        yield
+    finally:
+        if is_first:
+            timer.cancel()
+            _announcing.release()
 
 
 class NativeGibbs(AugmentedGibbs):
@@ -80,7 +106,8 @@ class NativeGibbs(AugmentedGibbs):
         found = next(self._queue, None) if self._loop is not None else None
         if found is None and self._loop is not None and (steps := self._steps_ahead()) > 0:
             self._queue = self._made(self._loop, point, steps)
-            found = next(self._queue, None)
+            with _announced() if self._size == _FIRST else nullcontext():
+                found = next(self._queue, None)
         if found is not None:
             self._taken += 1
             return found

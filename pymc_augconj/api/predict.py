@@ -26,6 +26,11 @@ from .predict_draws import predict_series, process_of_draws, y_of_draws
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
+# What predicts other effects.
+_OTHERS = (
+    "an effect is predicted by pm.set_data and pm.sample_posterior_predictive, and a pac.Vecchia "
+    "at new inputs by pac.Vecchia.conditional"
+)
 
 
 def predict(
@@ -233,8 +238,7 @@ def _check_series(
     if steps is None:
         raise AugmentationError(
             f"gp: expected a pm.gp.Latent, got the name {gp!r}; pass the process itself, or steps= "
-            "to forecast a time series of that name; an effect is predicted by pm.set_data and "
-            "pm.sample_posterior_predictive"
+            f"to forecast a time series of that name; {_OTHERS}"
         )
     others = {"Xnew": Xnew is not None, "full_cov": full_cov, "kind": kind != "f"}
     given = [*about_y.given, *(name for name, is_given in others.items() if is_given)]
@@ -269,10 +273,7 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 def _what(gp: Any) -> str:
     """Return a description of an argument that is no process with a prior, and an alternative."""
     if hasattr(gp, "owner"):
-        return (
-            f"the variable {gp.name!r}; pass the process, not its values; an effect is "
-            "predicted by pm.set_data and pm.sample_posterior_predictive"
-        )
+        return f"the variable {gp.name!r}; pass the process, not its values; {_OTHERS}"
     if hasattr(gp, "prior_linearized"):
         return (
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "

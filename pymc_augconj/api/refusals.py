@@ -15,8 +15,8 @@ from pymc_augconj.errors import UncertainEvidenceError
 _MANY, _FEWEST = 0.05, 100
 
 _ADVICE = (
-    "give them priors that exclude such values, bring priors and data to similar scales, or start "
-    "elsewhere (initvals=…)"
+    "give them priors that exclude such values (under a flat prior the posterior may be improper), "
+    "bring priors and data to similar scales, or start elsewhere (initvals=…)"
 )
 
 
@@ -57,8 +57,8 @@ class Refusals:
 
     def _sentence(self, info: GibbsInfo, when: str) -> str:
         ranges = [
-            f"{self._names[name]!r}" + (f" ({name})" if name != self._names[name] else "")
-            + f" from {least:.3g} to {largest:.3g}"
+            (f"{name!r}, PyMC's transformed {self._names[name]!r}," if name != self._names[name]
+             else repr(name)) + f" from {least:.3g} to {largest:.3g}"
             for name, (least, largest) in info.refused.items()
         ]  # fmt: skip
         where = f" at {', '.join(ranges)}" if ranges else ""

@@ -161,7 +161,8 @@ class CertifiedSolver:
             raise UncertainEvidenceError(
                 f"latent variables {names}: expected a log evidence with a rounding error of at "
                 f"most {LARGEST_ERROR:g} nat, found {found}; give them priors of more similar "
-                "scales, or start elsewhere (initvals=…)"
+                "scales, start elsewhere (initvals=…), or, where a prior is flat, replace it by a "
+                "proper one: the posterior may be improper"
             ) from failure
         return posterior
 

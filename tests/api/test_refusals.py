@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from types import SimpleNamespace
 
 import mpmath
@@ -108,7 +109,9 @@ def test_many_refusals_end_a_chain():
     many = info(refusals=1, refused={"size_log__": (9.0, 11.0)})
     for _ in range(99):
         refusals.count(many, last=False)
-    with pytest.raises(UncertainEvidenceError, match=r"'w'.*'size' \(size_log__\) from 9 to 11"):
+    with pytest.raises(
+        UncertainEvidenceError, match=r"'w'.*'size_log__', PyMC's transformed 'size', from 9 to 11"
+    ):
         refusals.count(many, last=False)
 
 
@@ -188,5 +191,8 @@ def test_draws_without_a_scale_are_told(groups, caplog):
         a = pm.Normal("a", pm.Flat("mu"), tau, shape=groups)
         pm.Normal("y", a[group], pm.HalfNormal("sigma", 1.0), observed=rng.normal(size=group.size))
         pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+        with warnings.catch_warnings(record=True) as warned:
+            pac.fit("nested", progressbar=False)
+    assert any("'tau'" in str(each.message) for each in warned) == (groups == 2)
     told = [record.message for record in caplog.records if "improper" in record.message]
     assert any(message.startswith("'tau'") for message in told) == (groups == 2)

@@ -430,6 +430,22 @@ def test_a_wrong_loop_is_found():
         loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
 
 
+def test_rounding_of_latents_far_smaller_than_their_mean_is_no_mistake():
+    # At τ = e⁻⁴⁵ ten effects are equal to their mean in the point, though not in the loop.
+    step, loop, point = both(slopes)
+    effects, z = np.full(10, point["mu"][1]), np.linspace(-2.0, 2.0, 10)
+    tiny = point | {"tau_log__": np.array([0.0, -45.0]), "b": effects}
+    expected = step._sampler.log_density(tiny) - 0.5 * z @ z
+    assert z @ z > 15.0
+    loop.check_density(step._sampler, tiny, expected)
+    # A scale that rounding does not reach has no such tolerance.
+    small = tiny | {"tau_log__": np.array([0.0, -15.0]), "b": effects + np.exp(-15.0) * z}
+    expected = step._sampler.log_density(small)
+    loop.check_density(step._sampler, small, expected)
+    with pytest.raises(pac.AugmentationError, match="expected a log density of"):
+        loop.check_density(step._sampler, small, expected - 0.2)
+
+
 def latent_scale_of_a_covariance():
     f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3, 3))).prior(
         "f", X=X[:9, None]

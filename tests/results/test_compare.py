@@ -126,6 +126,8 @@ def test_point_estimate_and_stuck_chains_show(rng):
         {"ref": fit({"f": reference}), "map": fit({"f": stuck * 0}), "stuck": fit({"f": stuck})},
         reference="ref",
     )
+    with pytest.warns(RuntimeWarning, match="reference 'apart': expected R-hat of at most 1.05"):
+        compare({"apart": fit({"f": np.add(reference, [[0.0], [3.0]])})}, reference="apart")
     assert table.loc["map", "constant"] == 1
     assert table.loc["map", "sd_diff"] == pytest.approx(1)
     assert np.isnan(table.loc["map", "ess_bulk_min"])

@@ -288,24 +288,28 @@ class GibbsSampler:
         return total + self.chain.log_likelihood(self.chain.predictor(point), point)
 
     def rounding(self, point: Point) -> float:
-        """Return by how much rounding of the prior's covariances moves the log density at a point.
+        """Return by how much rounding of latents and their covariances moves the log density.
 
         A few evaluations with each entry moved by some units in its last place, which is what
-        another way of computing a covariance does.
+        another way of computing it does.
         """
         prior = self.priors.at(point).factorized()
-        innovations, whitened = self.chain.innovations(point), self.chain.whitened(point)
         rng = np.random.default_rng(0)
 
+        def moved(x: Array) -> Array:
+            ulps = rng.integers(-_ULPS, _ULPS, x.shape, endpoint=True)
+            return np.asarray(x * (1.0 + np.finfo(float).eps * ulps))
+
         def density(move: bool) -> float:
-            total, eta = 0.0, prior.offset.copy()
+            total, eta, at = 0.0, prior.offset.copy(), dict(point)
+            for name in (b.block.value_name for b in prior.blocks if move):
+                at[name] = moved(point[name])
+            innovations, whitened = self.chain.innovations(at), self.chain.whitened(at)
             for b, A, u, v in zip(
                 prior.blocks, prior.full_maps, innovations, whitened, strict=True
             ):
                 if move:
-                    ulps = rng.integers(-_ULPS, _ULPS, b.array.shape, endpoint=True)
-                    moved = b.array * (1.0 + np.finfo(float).eps * ulps)
-                    b = block_prior(b.block, moved, b.jitter)
+                    b = block_prior(b.block, moved(b.array), b.jitter)
                     u, v = (b.scale(v), v) if b.block.whitened else (u, b.unscale(u))
                 total += b.log_density(v)
                 eta += A.apply(u)

@@ -35,6 +35,8 @@ from pymc_augconj.recognition.graph.signs import has_fixed_sign
 from .axes import axes_of, is_separate
 from .link_probe import without_number
 
+#: What may be found in place of predictors.
+PRODUCT = "a product of predictors, which is not affine in all latents together"
 #: Largest number of predictors of an observation.
 _MOST = 32
 
@@ -128,7 +130,7 @@ def find_predictors(
     rows = [var for var, axis in found.items() if axis is None]
     if several:
         if any(_is_product(var, affine) for var in inner):
-            return "a product of predictors, which is not affine in all latents together"
+            return PRODUCT
         if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
             return "a predictor with one entry for all observations"
         parts = _of_rows(rows, latents, shape)

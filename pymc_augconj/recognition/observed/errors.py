@@ -35,6 +35,11 @@ BOUNDED_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
     '"ep" or "qp" approximates it: none of them needs an augmentation'
 )
+#: What remains where latents multiply each other.
+BY_TURNS = (
+    "; draw the factors of a product by turns, naming one: pac.sample(vars=[latent]), or sample "
+    "this model with pm.sample's NUTS"
+)
 #: Likewise with several predictors.
 SEVERAL_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
@@ -153,6 +158,5 @@ def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVari
     return (
         f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
         f"latent variables, but it is not in {listed} (through the operation {op}); "
-        "write it as a sum of latents with coefficients that do not depend on them, or sample "
-        "this model with pm.sample's NUTS"
+        f"write it as a sum of latents with coefficients that do not depend on them{BY_TURNS}"
     )

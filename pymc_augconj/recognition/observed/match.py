@@ -27,7 +27,9 @@ from pymc_augconj.recognition.graph.dependence import (
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
+from .affine_parts import PRODUCT
 from .errors import (
+    BY_TURNS,
     DENSITY_ENGINES,
     SEVERAL_ENGINES,
     total_size,
@@ -91,10 +93,14 @@ class Matcher:
         if isinstance(found, str) and scope == Scope.SEVERAL:
             found = reading.several
             if isinstance(found, str):
+                expected = (
+                    "expected parameters that are functions of affine predictors with one entry "
+                    f"for each observation, found {found}"
+                )
+                if found == PRODUCT:
+                    raise NotAffineError(f"observed variable {rv.name!r}: {expected}{BY_TURNS}")
                 raise type(error)(
-                    f"{str(error).rstrip('.')}; its density cannot be used either: expected "
-                    "parameters that are functions of affine predictors with one entry for each "
-                    f"observation, found {found}"
+                    f"{str(error).rstrip('.')}; its density cannot be used either: {expected}"
                 )
         if isinstance(found, str):
             raise error

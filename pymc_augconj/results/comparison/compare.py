@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from .fits import Fits, as_datatrees, common_posteriors, is_moving, scalar_draws
 
 _AXES = {"chain_axis": 0, "draw_axis": 1}
 _LOO_COLUMNS = ["elpd_loo", "elpd_se", "elpd_diff", "dse", "weight", "rank", "high_k"]
+# Of a reference: chains that have not converged, and draws that are too few.
+_LARGEST_R_HAT, _FEWEST = 1.05, 100
 _COUNTS = ["chains", "draws", "entries", "constant", "nonfinite", "divergences", "rank", "high_k"]
 
 
@@ -110,6 +113,11 @@ def compare(
         If a fit is not a DataTree with draws, a variable is missing or differs in shape, or
         ``reference``, ``wall_time``, ``evidence`` or ``loo_var_name`` contains an unknown name.
 
+    Warns
+    -----
+    RuntimeWarning
+        If the reference has an R-hat above 1.05, or fewer than 100 effective draws of an entry.
+
     Notes
     -----
     Constant and non-finite entries are left out of R-hat, ESS and autocorrelation; entries that
@@ -155,6 +163,8 @@ def compare(
         rows[fit]["divergences"] = _divergences(tree)
         if reference is not None:
             rows[fit] |= _differences(draws[fit], draws[reference])
+    if reference is not None:
+        _check_convergence(reference, rows[reference])
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
     if loo:
         table = table.join(_loo_columns(trees, loo_var_name))
@@ -163,6 +173,20 @@ def compare(
     table = table.astype({name: "Int64" for name in _COUNTS if name in table})
     table.attrs = {"var_names": list(posteriors[next(iter(trees))]), "reference": reference}
     return table
+
+
+def _check_convergence(reference: str, row: Mapping[str, float | None]) -> None:
+    """Warn if the chains of the reference have not converged, or hardly moved."""
+    r_hat, least = row["rhat_max"], row["ess_bulk_min"]
+    if (r_hat is not None and r_hat > _LARGEST_R_HAT) or (least is not None and least < _FEWEST):
+        warnings.warn(
+            f"reference {reference!r}: expected R-hat of at most {_LARGEST_R_HAT} and {_FEWEST} "
+            f"effective draws of every entry, found {r_hat:.3g} and {least:.0f}: differences from "
+            "it are errors of the reference too; sample it longer, or leave entries out by "
+            "var_names=…",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _wall_times(trees: Mapping[str, xr.DataTree], given: Mapping[str, float]) -> dict[str, float]:
