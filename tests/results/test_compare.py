@@ -177,7 +177,7 @@ def test_variables_common_filtered_and_selected(rng):
 
 
 def test_dimensions_in_another_order_are_aligned(rng):
-    values = xr.DataArray(rng.normal(size=(2, 50, 3, 2)), dims=("chain", "draw", "i", "j"))
+    values = xr.DataArray(rng.normal(size=(2, 200, 3, 2)), dims=("chain", "draw", "i", "j"))
     one = xr.DataTree.from_dict({"posterior": values.to_dataset(name="f")})
     other = xr.DataTree.from_dict(
         {"posterior": values.transpose("j", "i", ...).to_dataset(name="f")}
