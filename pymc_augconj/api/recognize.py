@@ -90,9 +90,13 @@ def recognize(
         except AugmentationError as error:
             report.refusal = str(error)
     if pilot is not None:
-        a_step, run = expected_time(given, pilot)
+        a_step, run = map(_two_digits, expected_time(given, pilot))
         report.expected = (
-            f"Expected time: {1e3 * a_step:.2g} ms a step; {run:.2g} s for {CHAINS} chains of "
+            f"Expected time: {1e3 * a_step:g} ms a step; {run:g} s for {CHAINS} chains of "
             f"{TUNE} + {WHOLE:,} steps, one after the other"
         )
     return report
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
