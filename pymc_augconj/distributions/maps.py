@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from pymc_augconj.errors import DataError
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.typing import Array, Index
 
 from .sparse_normal import SparseNormal, precision_block

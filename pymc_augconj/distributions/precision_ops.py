@@ -15,8 +15,8 @@ from pytensor.graph.op import Op
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.latents.precision import PrecisionPrior
-from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.typing import Array
 
 

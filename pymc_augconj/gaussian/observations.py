@@ -58,8 +58,7 @@ from pymc_augconj.linalg.dense import (
 from pymc_augconj.linalg.rounding import EPS, dense_error
 from pymc_augconj.typing import Array, Index
 
-from .sites import Rotation
-from .weights import cholesky
+from .sites import Rotation, cholesky
 
 # A precision λ acts through λK; below this value (6e-61) that product is far under the rounding
 # unit for any K of less than 1e40, so a smaller λ, zero included, gives the same floating-point

@@ -19,8 +19,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotri
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.gaussian.weights import cholesky
+from pymc_augconj.gaussian.sites import Coupling, cholesky
 from pymc_augconj.linalg.dense import diagonal_view, mirror_lower, square_work_array
 from pymc_augconj.linalg.linear_map import CopiesMap, LinearMap
 from pymc_augconj.typing import Array

@@ -30,11 +30,10 @@ from pymc_augconj.linalg.rounding import (
 )
 from pymc_augconj.typing import Array, Index
 
-from .joint import LatentPrior
+from .joint import LatentPrior, kind_of
 from .posterior import Posterior, Solver
 from .precision import IntrinsicPrior, PrecisionPrior
 from .precision_pattern import PrecisionDesign, PrecisionPattern
-from .registry import kind_of
 from .rows import MergedSites, RowGroups, SiteSum
 
 # Below this number of multiplications call overhead dominates.

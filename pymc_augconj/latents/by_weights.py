@@ -14,15 +14,13 @@ import numpy as np
 from scipy.linalg.blas import dtrsm, dtrsv
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.gaussian.sites import Rotation
-from pymc_augconj.gaussian.weights import cholesky, weight_precision
+from pymc_augconj.gaussian.sites import Rotation, cholesky, weight_precision
 from pymc_augconj.linalg.dense import lower_transpose_product
 from pymc_augconj.linalg.rounding import EPS, precision_error, probes
 from pymc_augconj.typing import Array
 
-from .joint import LatentPrior
+from .joint import LatentPrior, kind_of
 from .posterior import Posterior, Solver
-from .registry import kind_of
 from .rows import RowGroups, SiteSum
 
 

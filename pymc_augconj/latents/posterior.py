@@ -24,8 +24,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
 from pymc_augconj.typing import Array
 
-from .joint import LatentPrior
-from .registry import kind_of
+from .joint import LatentPrior, kind_of
 from .rows import RowGroups, SiteSum
 
 

@@ -11,7 +11,6 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``density``              a likelihood with its observations, for integration over one predictor
 ``generic``              any likelihood known by its log density, censored or not; potentials
 ``heteroscedastic``      normal with a predictor of the precision: bounded, or log-linear
-``joint``                writing ω into a model, for ``pac.augment``
 ``laplace``              Laplace, symmetric or not, and the support vector machine
 ``logistic``             logistic, by Pólya–Gamma
 ``logistic_softmax``     classes with the logistic-softmax link, by thinning and Pólya–Gamma

@@ -29,8 +29,7 @@ from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, 
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Sites
-from .joint import Joint, JointWriter
+from .base import Joint, JointWriter, Likelihood, Params, Sites
 from .registry import register
 
 # Number of hyperparameter values whose distributions, with their tables, are kept.

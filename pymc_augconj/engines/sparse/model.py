@@ -17,9 +17,9 @@ import numpy as np
 
 from pymc_augconj.engines.base import FitProblem, ProcessPrior
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.latents.joint import KeptParts
 from pymc_augconj.linalg.unlocked import add_outer
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point

@@ -28,7 +28,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
-from pymc_augconj.latents.diagonal import FLAT_STD
+from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 

@@ -24,8 +24,7 @@ from pymc_augconj.engines.nested.design import Scaling
 from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
