@@ -25,8 +25,7 @@ from pymc_augconj.plan import Plan, describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
-from .alternation import alternating, not_in_turn
-from .step_choices import uses_gradient
+from .step_choices import alternating, not_in_turn, uses_gradient
 
 _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.

@@ -33,11 +33,17 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
-from .alternation import Alternation, choose_variables, companion_of
 from .checkpoints import Checkpoints
-from .refusals import Refusals
 from .report import report_of
-from .step_choices import choose_sweeps, choose_updates, prepare
+from .step_choices import (
+    Alternation,
+    Refusals,
+    choose_sweeps,
+    choose_updates,
+    choose_variables,
+    companion_of,
+    prepare,
+)
 from .updates import SliceUpdate
 
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the

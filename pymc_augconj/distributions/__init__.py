@@ -11,8 +11,7 @@ augmentations are NumPy functions in ``likelihoods``.
 ``matern_field``        a Matérn field on a lattice or a triangulation
 ``matern_noise``        real observations whose density is a Matérn function of the residual
 ``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ
-``precision_ops``       operations of graphs on a precision matrix given by its entries
-``sparse_normal``       a normal vector with a sparse precision matrix
+``sparse_normal``       a normal vector with a sparse precision matrix; log|Q| and Q⁻¹ b
 ``super_gaussian``      every likelihood exp(log c + g f) φ(α − β f + γ f²), stated by log φ
 ``vecchia``             Vecchia's approximation of a Gaussian process
 ======================  ====================================================================

@@ -288,7 +288,12 @@ def _blocks(diagonal: Array, upper: Array) -> Array:
 
 
 def weight_precision(Phi: Array, lam: Array, work: Array | None = None) -> Array:
-    """Return M, lower triangle, in ``work``; Φ is (N, D), and λ of either sign."""
+    """Return M = I + ΦᵀΛΦ, lower triangle, in ``work``; Φ is (N, D), and λ of either sign.
+
+    M is the precision of weights v ~ N(0, I) given sites on η = Φ v. There is no division by λ, so
+    negative λ are allowed as long as M is positive definite (Rasmussen & Williams 2006, Gaussian
+    Processes for Machine Learning, section 2.1).
+    """
     M = square_work_array(Phi.shape[1], work)
     M.fill(0.0)
     diagonal_view(M)[...] = 1.0

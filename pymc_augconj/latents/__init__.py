@@ -12,13 +12,13 @@
 ``by_weights``         conditioning through the precision of all whitened latents
 ``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
-``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
+``dense``              priors with any covariance matrix, and of independent latents
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
-``joint``              the prior of all blocks and of the predictors, at one θ
+``joint``              the kinds of prior; the prior of all blocks and predictors at one θ
 ``kronecker``          a process on a grid whose covariance is a Kronecker product
 ``markov``             a Markov process of one input, in linear time
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
-``precision``          a prior given by its precision matrix, perhaps with a sum-to-zero constraint
+``precision``          priors given by their precision matrix, or by pivots of its elimination
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``rows``               merging of predictors that are equal for all latents
 =====================  =====================================================================

@@ -1,4 +1,4 @@
-"""Latents with any covariance matrix: S is its lower Cholesky factor.
+"""Latents with any covariance matrix: S is its lower Cholesky factor. Independent latents.
 
 A block may hold independent outputs u that share K, one after another.
 """

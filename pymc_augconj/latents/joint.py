@@ -1,4 +1,4 @@
-"""The joint prior of the latent blocks and of the predictors, at one value of θ.
+"""The kinds of prior, and the joint prior of the latent blocks and the predictors at one θ.
 
 Predictors are taken relative to their offset, η′ = η − offset = Σ_b A_b u_b, so that their prior
 mean is zero, and rows of A that are equal are merged: observations that share their predictor

@@ -1,4 +1,4 @@
-"""Latents with a banded or sparse precision matrix Q.
+"""Latents with a banded or sparse precision matrix Q, given by its entries or its pivots.
 
 With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: the cost of products with
 S and its inverse is the number of entries of L. K = Q⁻¹ is formed only for dense solvers. Values
@@ -274,7 +274,11 @@ def _pinned(x: Array) -> Array:
 
 
 class PivotPrior(PrecisionPrior):
-    """Given by the entries of Q at ``block.entries`` and the precision of each value given some."""
+    """Given by the entries of Q at ``block.entries`` and the precision of each value given some.
+
+    These pivots are squares of the diagonal of a root Q = UᵀU, as Vecchia's approximation has one:
+    log|Q| follows with all its digits and without a factorisation.
+    """
 
     kind = "pivots"
 

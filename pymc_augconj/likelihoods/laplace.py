@@ -27,7 +27,10 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
+    logpdf_inverse_gaussian,
+    random_inverse_gaussian,
+)
 from pymc_augconj.typing import Array
 
 from .base import Expected, Joint, JointWriter, Params, Pattern, Sites, refusal

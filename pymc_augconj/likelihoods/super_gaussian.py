@@ -24,8 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
-from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
+from pymc_augconj.auxiliary.laplace_transform.distribution import (
+    KnownTilts,
+    ResidualDistribution,
+    find_known,
+)
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 

@@ -22,7 +22,7 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
-from pymc_augconj.distributions.precision_ops import (
+from pymc_augconj.distributions.sparse_normal import (
     log_determinant,
     precision_prior,
     solve_precision,
