@@ -33,8 +33,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import name_of
-from pymc_augconj.recognition.recognition import Recognition
-from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 from pymc_augconj.results.approximation.nested import NestedApproximation

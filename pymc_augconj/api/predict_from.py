@@ -28,10 +28,9 @@ from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel
 from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.recognition.prediction.transitions import read_transition
-from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
+from pymc_augconj.recognition.predictors.coefficients import affine_in_latents
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.fitted_model import FittedLatents
-from pymc_augconj.results.approximation.layout import inducing_name
+from pymc_augconj.results.approximation.fitted_model import FittedLatents, inducing_name
 from pymc_augconj.results.approximation.model_check import (
     check_draws,
     check_inducing_draws,

@@ -22,7 +22,7 @@ from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
-from pymc_augconj.results.approximation.layout import fitting_dims
+from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import BackgroundRun, Chains, sample_chains, warn_of_few_draws, warn_of_impropriety

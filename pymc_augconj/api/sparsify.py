@@ -24,7 +24,7 @@ from pymc_augconj.engines.sparse.weights import (
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.quadrature.nodes import normal_nodes
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from pymc_augconj.recognition.checks.checks import WholeDensity
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
@@ -34,10 +34,13 @@ from pymc_augconj.recognition.processes.through_inducing import (
     nodes_of,
     write_sparse,
 )
-from pymc_augconj.recognition.recognition import Recognition
-from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.layout import Labels, inducing_inputs_name, inducing_name
+from pymc_augconj.results.approximation.fitted_model import (
+    Labels,
+    inducing_inputs_name,
+    inducing_name,
+)
 from pymc_augconj.results.approximation.sparse import SparseApproximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import needed_draws, predictions_tree

@@ -30,8 +30,8 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import make_plan
 from pymc_augconj.point import Point
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.checks.checks import WholeDensity
+from pymc_augconj.recognition.recognizer import Recognition
 
 from .checkpoints import Checkpoints
 from .report import report_of

@@ -20,7 +20,7 @@ from pymc_augconj.latents.posterior import Solver
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many
 from pymc_augconj.point import Point
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import Recognition
 
 from .updates import (
     EllipticalUpdate,

@@ -341,6 +341,7 @@ def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
 
     They belong to Student-t, Matérn (ν = ½ is Laplace) and logistic likelihoods. φ is compared with
     each family, whose one or two parameters are read off from φ.
+    """
     exponents = np.linspace(-60.0, 60.0, 481)
     with np.errstate(all="ignore"):
         values = log_phi(10.0**exponents)

@@ -2,16 +2,13 @@
 
 ===================  =====================================================================
 ``affine_parts``     the affine predictors through which graphs depend on the latents
-``axes``             axes of the predictor in graphs, and indices beside it
 ``data``             checks of data and inputs
 ``errors``           messages where there is no augmentation
 ``generic``          any distribution, through PyMC's own log density
-``link_probe``       numerical recognition of a link
 ``links``            separation of links and powers from a parameter
 ``match``            matching observed variables to likelihoods
 ``mixtures``         mixtures whose components have augmentations
 ``observed_graph``   observed variables and potentials as flat graphs
-``ordered``          cumulative logit models in closed form
 ``patterns``         matching the patterns of likelihoods
 ``potentials``       reading ``pm.Potential`` as a density
 ``priors``           priors that are not normal, as observations without data

@@ -20,8 +20,7 @@ from pymc_augconj.recognition.graph.affine import (
 from pymc_augconj.recognition.graph.dependence import distribution_name, name_of_op
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
-from .link_probe import bound_of
-from .links import describe_link
+from .links import bound_of, describe_link
 
 #: Largest order of a matrix parameter, which is read entry by entry.
 LARGEST_MATRIX = 16

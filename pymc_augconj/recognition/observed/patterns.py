@@ -21,9 +21,8 @@ from pymc_augconj.likelihoods.base import Density, Pattern
 from pymc_augconj.likelihoods.pattern import PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
-from pymc_augconj.recognition.graph.constants import constant_number
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
-from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.graph.rewrite import constant_number, simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .affine_parts import column_of, is_zero

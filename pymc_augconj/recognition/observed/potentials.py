@@ -34,11 +34,10 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .affine_parts import find_predictors
-from .axes import graphs_with_indices_inside, is_separate
 from .errors import DENSITY_ENGINES
 from .observed_graph import ObservedGraph
 from .row_reader import RowParameters, RowReader
-from .rows import RowFunction
+from .rows import RowFunction, graphs_with_indices_inside, is_separate
 
 
 def match_potential(

@@ -13,7 +13,7 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point, PointMap
-from pymc_augconj.recognition.predictors.random_mean import affine_parts
+from pymc_augconj.recognition.predictors.coefficients import affine_parts
 from pymc_augconj.recognition.processes.input_data import data_as_constants
 
 from .evaluate import BatchFunction, value_at_zero

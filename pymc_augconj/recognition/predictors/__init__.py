@@ -5,6 +5,5 @@
 ``designs``       the linear map A(θ) of a block, by evaluating it on a few vectors
 ``predictors``    the stacked predictors
 ``products``      products of a vector with such a map; maps whose rows have a single entry
-``random_mean``   prior means that depend on Gaussian latents
 ================  =================================================================
 """

@@ -2,7 +2,6 @@
 
 ===================  =====================================================
 ``choice``           which Gaussian variables are integrated out
-``columns``          vectors whose entries each scale one latent
 ``entries``          vectors whose entries are independent given all other variables
 ``errors``           messages where there is no latent variable
 ``forward``          free variables that nothing observed depends on

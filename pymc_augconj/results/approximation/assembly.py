@@ -22,8 +22,15 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, Latent
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
-from .fitted_model import AffineMean, Fingerprint, FittedLatents, LazyMeans, PointwiseLogLikelihood
-from .layout import Labels, inducing_name
+from .fitted_model import (
+    AffineMean,
+    Fingerprint,
+    FittedLatents,
+    Labels,
+    LazyMeans,
+    PointwiseLogLikelihood,
+    inducing_name,
+)
 from .nested import NestedApproximation
 from .sparse import SparseApproximation
 

@@ -34,8 +34,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
-from .fitted_model import AffineMean, Fingerprint, FittedLatents
-from .layout import Labels
+from .fitted_model import AffineMean, Fingerprint, FittedLatents, Labels
 
 FORMAT = 2
 
