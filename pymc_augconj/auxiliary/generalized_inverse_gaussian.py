@@ -15,92 +15,13 @@ is as fast there as Numba.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, kve
 
 from pymc_augconj.typing import Array
 
 from .checks import refuse
-
-
-@njit(cache=True, error_model="numpy")
-def psi(y: float, alpha: float, lam: float) -> tuple[float, float]:
-    """ψ(y) and ψ′(y), without parts of zero weight, which could be zero times infinity."""
-    value, slope = 0.0, 0.0
-    if alpha > 0.0:
-        half_sinh = math.sinh(0.5 * y)  # cosh y − 1 = 2 sinh²(y/2), for its digits near zero
-        value -= 2.0 * alpha * half_sinh * half_sinh
-        slope -= alpha * math.sinh(y)
-    if lam > 0.0:
-        value -= lam * (math.expm1(y) - y)
-        slope -= lam * math.expm1(y)
-    return value, slope
-
-
-@njit(cache=True, error_model="numpy")
-def fill(rng: np.random.Generator, p: Array, a: Array, b: Array, out: Array) -> None:
-    """Draw ``out[i]`` ~ GIG(p[i], a[i], b[i]).
-
-    Let λ = |p|, ω = √(ab), r = √(λ² + ω²). By symmetry (x ~ GIG(p, a, b) has 1/x ~ GIG(−p, b, a))
-    take p = λ. Then x = (λ + r)/a · e^y, where y has its mode at zero and the density
-
-        exp ψ(y),   ψ(y) = −α (cosh y − 1) − λ (e^y − y − 1),   α = r − λ = ω²/(r + λ),
-
-    which is concave, also at ω = 0 (log gamma) and at λ = 0. The envelope is one near zero, and on
-    each side beyond it the exponential of a tangent of ψ. −ψ is of order one at the tangents'
-    points −s and t; Devroye's choice keeps the rate of acceptance bounded away from zero.
-    """
-    for i in range(out.size):
-        lam = abs(p[i])
-        omega = math.sqrt(a[i]) * math.sqrt(b[i])
-        r = math.hypot(lam, omega)
-        alpha = omega * (omega / (r + lam))
-
-        t = 1.0
-        depth = -psi(1.0, alpha, lam)[0]
-        if depth > 2.0:
-            t = math.sqrt(2.0 / (alpha + lam))
-        elif depth < 0.5:
-            t = math.log(4.0 / (alpha + 2.0 * lam))
-        s = 1.0
-        depth = -psi(-1.0, alpha, lam)[0]
-        if depth > 2.0:
-            s = math.sqrt(4.0 / (alpha * math.cosh(1.0) + lam))
-        elif depth < 0.5:
-            # The smaller of the points where the gamma part and the cosh part have fallen by one.
-            s = min(1.0 / lam, math.log1p((1.0 + math.sqrt(1.0 + 2.0 * alpha)) / alpha))
-
-        # Zeros of the tangents at t and −s, of slopes −right and left.
-        psi_t, slope_t = psi(t, alpha, lam)
-        psi_s, left = psi(-s, alpha, lam)
-        right = -slope_t
-        top_end = t + psi_t / right
-        bottom_end = -s - psi_s / left
-        flat = top_end - bottom_end
-        mass = flat + 1.0 / right + 1.0 / left
-        while True:
-            where = rng.random() * mass
-            log_envelope = 0.0
-            if where < flat:
-                y = bottom_end + where
-            else:
-                log_envelope = -rng.standard_exponential()
-                if where < flat + 1.0 / right:
-                    y = top_end - log_envelope / right
-                else:
-                    y = bottom_end + log_envelope / left
-            # log U ≤ ψ − log envelope, by an exponential.
-            if rng.standard_exponential() >= log_envelope - psi(y, alpha, lam)[0]:
-                break
-        if p[i] >= 0.0:
-            out[i] = (lam + r) / a[i] * math.exp(y)
-        else:
-            out[i] = b[i] / (lam + r) * math.exp(-y)
-
 
 SECOND_DIFFERENCE_BELOW = 1e5  # of √(p² + ω²): above it an expansion is the more accurate
 DEBYE_ABOVE = 60.0  # of √(p² + ω²): there the uniform expansion of K_p(ω) is good to 1e-13

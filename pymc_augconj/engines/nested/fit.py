@@ -18,20 +18,21 @@ from pymc_augconj.engines.ep.fit import ExpectationPropagation
 from pymc_augconj.engines.hyperparameters import HyperClimb, Search
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.engines.variational.ascent import SiteFit
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import VariationalGaussian
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
-from .density import density_of, proposals
-from .design import (
+from .density import (
     LARGEST_DESIGN,
     LARGEST_INTERPOLATED,
     LARGEST_LATTICE,
     Scaling,
+    density_of,
     lattice,
+    proposals,
     scattered,
 )
 from .importance import NestedPosterior

@@ -17,7 +17,7 @@ from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-from .design import REFERENCE, Scaling
+from .density import REFERENCE, Scaling
 
 _FAILURES = (NotPositiveDefiniteError, FloatingPointError)
 

@@ -38,7 +38,7 @@ from pymc_augconj.typing import Array
 
 from .chunks import ChunkedData, RowsInChunks
 from .inducing import WeightsPosterior, inducing_block
-from .model import SparseModel
+from .model import SparseModel, SparseSites, mean_field_rule
 from .rows import (
     EvaluatedRows,
     Reducer,
@@ -50,7 +50,6 @@ from .rows import (
     slope_sums,
     start_sums,
 )
-from .sites import SparseSites, mean_field_rule
 
 
 def outcome_of(

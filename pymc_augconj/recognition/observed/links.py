@@ -1,11 +1,12 @@
 """Separation of links and powers from a distribution parameter: from p = σ(η) to η.
 
-Of a known link the argument is a simplified graph, with one spelling of each link; reshaping and indexing may
-follow the link.
+Of a known link the argument is a simplified graph, with one spelling of each link; reshaping and
+indexing may follow the link.
 
-In an unknown spelling the parameter must be an elementwise function h of one variable z that is affine in the latents. If
-the link of h(z) is affine in z at a few numbers, up to the limits of floating point, the predictor
-is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is thus a probit link.
+In an unknown spelling the parameter must be an elementwise function h of one variable z that is
+affine in the latents. If the link of h(z) is affine in z at a few numbers, up to the limits of
+floating point, the predictor is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(),
+f))`` is thus a probit link.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ between observations, and nodes that contain the number N are removed. Condition
 which PyMC requires of all rows together, are required of each row.
 
 The distribution of an observed variable is a product over observations. The graph of a potential is
-arbitrary, so that the second half of the module follows the axes of the predictor through every operation. It treats
-``exp(f)[:, None]`` and ``exp(f)[observed]`` as ``exp(f[:, None])`` and ``exp(f[observed])``. PyMC
-writes parameters in the last form for a variable with unobserved entries.
+arbitrary, so that the second half of the module follows the axes of the predictor through every
+operation. It treats ``exp(f)[:, None]`` and ``exp(f)[observed]`` as ``exp(f[:, None])`` and
+``exp(f[observed])``. PyMC writes parameters in the last form for a variable with unobserved
+entries.
 """
 
 from __future__ import annotations

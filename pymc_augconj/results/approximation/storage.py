@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.nested.density import density_of
-from pymc_augconj.engines.nested.design import Scaling
+from pymc_augconj.engines.nested.density import Scaling, density_of
 from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
