@@ -23,8 +23,12 @@ from pymc_augconj.prediction.mixtures import (
 )
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.draws import NewProcess, equal_draws, predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
+from pymc_augconj.recognition.prediction.latent_draws import (
+    NewProcess,
+    equal_draws,
+    predictors_of_draws,
+)
 from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.recognition.prediction.transitions import read_transition

@@ -12,9 +12,8 @@ from pymc.model import Model
 from scipy.special import logsumexp
 
 from pymc_augconj.engines.base import FitProblem
-from pymc_augconj.engines.nested.fit import NestedApproximations
+from pymc_augconj.engines.nested.fit import NestedApproximations, everywhere
 from pymc_augconj.engines.nested.importance import NestedPosterior
-from pymc_augconj.engines.nested.surface import everywhere
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.parallel.settings import blas_limit

@@ -12,10 +12,9 @@
 ``by_weights``         conditioning through the precision of all whitened latents
 ``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
-``dense``              priors with any covariance matrix, and of independent latents
+``dense``              priors with any covariance, or a Kronecker product; independent latents
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``joint``              the kinds of prior; the prior of all blocks and predictors at one θ
-``kronecker``          a process on a grid whose covariance is a Kronecker product
 ``markov``             a Markov process of one input, in linear time
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
 ``precision``          priors given by their precision matrix, or by pivots of its elimination

@@ -38,8 +38,8 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.typing import Array
 
+from .dense import KroneckerPrior, kronecker_product
 from .joint import LatentPrior
-from .kronecker import KroneckerPrior, kronecker_product
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
 

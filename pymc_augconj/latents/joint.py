@@ -23,8 +23,7 @@ from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
-from .dense import DensePrior, DiagonalPrior, FactorPrior, StandardPrior
-from .kronecker import KroneckerPrior
+from .dense import DensePrior, DiagonalPrior, FactorPrior, KroneckerPrior, StandardPrior
 from .markov import MarkovPrior
 from .precision import IntrinsicPrior, PivotPrior, PrecisionPrior
 from .rows import RowGroups

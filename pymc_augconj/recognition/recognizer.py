@@ -29,14 +29,17 @@ from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import read_block
-from pymc_augconj.recognition.observed.data import Inputs, Observations
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.vector_outcomes import mark_unpredictable, without_vectors
+from pymc_augconj.recognition.observed.vector_outcomes import (
+    Inputs,
+    Observations,
+    mark_unpredictable,
+    without_vectors,
+)
 from pymc_augconj.recognition.predictors.predictors import Predictors
 from pymc_augconj.recognition.roles.choice import choose_structure
 from pymc_augconj.recognition.roles.entries import FEWEST, exchanges, find_columns, separate_entries
-from pymc_augconj.recognition.roles.forward import read_forward
-from pymc_augconj.recognition.roles.structure import read_hyperparameters
+from pymc_augconj.recognition.roles.structure import read_forward, read_hyperparameters
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pymc_augconj.engines.nested.density import (
     proposals,
     scattered,
 )
-from pymc_augconj.engines.nested.surface import everywhere
+from pymc_augconj.engines.nested.fit import everywhere
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])

@@ -2,9 +2,8 @@
 
 =================  ==================================================================
 ``affine``         whether a predictor is affine in the latents, and its coefficients
-``complements``    log(1 − F) in forms that keep their digits
 ``dependence``     the index of a model: random variables, their parents and names
-``derive``         PyMC's log density and distribution function as graphs
+``derive``         PyMC's log density and distribution function as graphs; log(1 − F)
 ``functions``      graphs as functions of PyMC's point
 ``interpreter``    execution of a graph, one NumPy call for each operation
 ``rewrite``        simplification to one spelling; guards against rounding

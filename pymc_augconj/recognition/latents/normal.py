@@ -32,8 +32,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from pymc_augconj.latents.dense import FLAT_STD
-from pymc_augconj.latents.kronecker import kronecker_product
+from pymc_augconj.latents.dense import FLAT_STD, kronecker_product
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
 from pymc_augconj.recognition.graph.rewrite import folded
@@ -77,7 +76,7 @@ def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> lis
     """Return flat latents for other real variables of univariate distributions, the longest first.
 
     Their priors are observations without data, which engines treat as likelihoods: see
-    :mod:`pymc_augconj.recognition.observed.priors`.
+    :mod:`pymc_augconj.recognition.observed.potentials`.
     """
     found = []
     for rv in model.free_RVs:

@@ -38,14 +38,13 @@ from pymc_augconj.likelihoods.generic import GenericLikelihood, LogDensity
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.python_mode.tape import Registers
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine, scalar_name
-from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
     distribution_parameters,
     static_shape,
 )
-from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
+from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of, with_exact_complements
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 from pymc_augconj.typing import Array
