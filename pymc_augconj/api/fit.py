@@ -18,7 +18,7 @@ from pymc_augconj.engines.options import COMMON, InducingOptions, Options, SVIOp
 from pymc_augconj.engines.registry import ENGINES, Engine, given_options
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.linalg.rounding import SMALL_ERROR
+from pymc_augconj.linalg.dense import SMALL_ERROR
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.parallel.settings import blas_limit

@@ -23,7 +23,7 @@ from pymc_augconj.engines.sparse.weights import (
 )
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Site
-from pymc_augconj.quadrature.nodes import normal_nodes
+from pymc_augconj.quadrature.expectation import normal_nodes
 from pymc_augconj.recognition.checks.checks import WholeDensity
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.recognition.processes.minibatch import batch_size_of

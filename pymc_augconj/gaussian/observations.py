@@ -47,7 +47,9 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.dense import (
+    EPS,
     copy_lower,
+    dense_error,
     diagonal_view,
     lower_column_norms,
     lower_inverse,
@@ -55,7 +57,6 @@ from pymc_augconj.linalg.dense import (
     square_work_array,
     symmetric_product,
 )
-from pymc_augconj.linalg.rounding import EPS, dense_error
 from pymc_augconj.typing import Array, Index
 
 from .sites import Rotation, cholesky

@@ -24,8 +24,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.dense import diagonal_view, square_work_array
-from pymc_augconj.linalg.rounding import dense_error
+from pymc_augconj.linalg.dense import dense_error, diagonal_view, square_work_array
 from pymc_augconj.typing import Array, Index
 
 # Rounding of an eigenvalue, relative to the largest.

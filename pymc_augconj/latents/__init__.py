@@ -2,14 +2,13 @@
 
 =====================  =====================================================================
 ``base``               the contract of the prior of a block
-``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_filter``          conditioning Markov processes on their sites by a Kalman filter
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_grid``            conditioning a process on a grid through eigenvectors of small matrices
 ``by_neighbours``      conditioning a process given by neighbours by an incomplete factor
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
-``by_weights``         conditioning through the precision of all whitened latents
+``by_weights``         conditioning through the precision of whitened latents; by outputs
 ``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
 ``dense``              priors with any covariance, or a Kronecker product; independent latents

@@ -31,9 +31,9 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
 from pymc_augconj.gaussian.sites import cholesky
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.typing import Array, Index
 
 from .derivatives import STENCIL

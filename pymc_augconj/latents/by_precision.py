@@ -18,9 +18,7 @@ from scipy.linalg.lapack import dpotri
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
-from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
-from pymc_augconj.linalg.rounding import (
+from pymc_augconj.linalg.dense import (
     EPS,
     SMALL_BOUND,
     dense_error,
@@ -28,6 +26,8 @@ from pymc_augconj.linalg.rounding import (
     probes,
     trace_error,
 )
+from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior, kind_of

@@ -39,8 +39,11 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Expected, Params
 from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.model import Site
-from pymc_augconj.quadrature.expectation import MOST_PREDICTORS, gaussian_cubature
-from pymc_augconj.quadrature.nodes import quasi_monte_carlo_by_values
+from pymc_augconj.quadrature.expectation import (
+    MOST_PREDICTORS,
+    gaussian_cubature,
+    quasi_monte_carlo_by_values,
+)
 from pymc_augconj.typing import Array, Index
 
 

@@ -28,7 +28,7 @@ from pytensor.tensor.type import TensorType
 from pymc_augconj.python_mode import EXCLUDED
 
 from .functions import PointFunction
-from .whole_numbers import in_real_numbers, is_constant
+from .interpreter import in_real_numbers, is_constant
 
 # Makes a fused operation of a small power, which has no derivative.
 _FUSES = "local_pow_to_nested_squaring"

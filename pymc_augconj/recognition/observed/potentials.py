@@ -31,8 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.base import Density
-from pymc_augconj.likelihoods.bounded import BoundedNormal
-from pymc_augconj.likelihoods.generic import PotentialLikelihood, PotentialTerm
+from pymc_augconj.likelihoods.generic import BoundedNormal, PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
