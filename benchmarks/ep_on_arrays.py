@@ -8,10 +8,8 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.ep.objective import EPObjective, ModelPrior, SiteGroup
-from pymc_augconj.engines.ep.quantile import solve_qp
-from pymc_augconj.engines.ep.solve import solve
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.engines.ep.solve import solve, solve_qp
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.point import FixedValue

@@ -18,10 +18,8 @@ from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .api.update import update
-from .distributions.classes import BayesianSVM, LogisticSoftmax, RobustMax
-from .distributions.maps import CAR, ICAR, Leroux
-from .distributions.matern_field import MaternField
-from .distributions.matern_noise import MaternNoise
+from .distributions.classes import BayesianSVM, LogisticSoftmax, MaternNoise, RobustMax
+from .distributions.maps import CAR, ICAR, Leroux, MaternField
 from .distributions.super_gaussian import SuperGaussian
 from .distributions.vecchia import Vecchia
 from .errors import (

@@ -103,7 +103,7 @@ class LatentBlock(GaussianStructure):
     #: (copies·size,); ``"standard"`` ones, likewise; ``"precision"`` entries of Q = K⁻¹, (E,), and
     #: for W random walks the precisions of their first values, (E + W,); ``"markov"`` variances and
     #: rates of processes, and the variance of noise; ``"kronecker"`` the factors of K, flat. See
-    #: :mod:`pymc_augconj.latents.registry`.
+    #: :mod:`pymc_augconj.latents.joint`.
     kind: str
     scale: PointMap[Array]
     #: ``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩.

@@ -16,7 +16,7 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.recognition.recognizer import read_model
 
 from .fit import fit
-from .pilot import expected_time
+from .recognize import expected_time
 
 # Matrices of the largest order that an engine holds.
 _MATRICES = 3

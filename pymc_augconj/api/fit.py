@@ -18,7 +18,7 @@ from pymc_augconj.engines.options import COMMON, InducingOptions, Options, SVIOp
 from pymc_augconj.engines.registry import ENGINES, Engine, given_options
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.linalg.rounding import SMALL_ERROR
+from pymc_augconj.linalg.dense import SMALL_ERROR
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.parallel.settings import blas_limit
@@ -33,8 +33,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import name_of
-from pymc_augconj.recognition.recognition import Recognition
-from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of

@@ -21,8 +21,14 @@ from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import ObservationOptions, Request
 
 from .chunks import is_dask_array, predict_chunks
-from .predict_approximation import classes_of_fit, process_of_fit, y_of_fit
-from .predict_draws import predict_series, process_of_draws, y_of_draws
+from .predict_from import (
+    classes_of_fit,
+    predict_series,
+    process_of_draws,
+    process_of_fit,
+    y_of_draws,
+    y_of_fit,
+)
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1

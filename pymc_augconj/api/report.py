@@ -22,11 +22,9 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
-from pymc_augconj.recognition.recognition import Recognition
-from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.recognizer import Recognition, read_model
 
-from .alternation import alternating, not_in_turn
-from .step_choices import uses_gradient
+from .step_choices import alternating, not_in_turn, uses_gradient
 
 _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.

@@ -22,14 +22,12 @@ from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
-from pymc_augconj.results.approximation.layout import fitting_dims
+from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
-from .background import BackgroundRun
-from .chains import Chains, sample_chains, warn_of_few_draws, warn_of_impropriety
+from .chains import BackgroundRun, Chains, sample_chains, warn_of_few_draws, warn_of_impropriety
 from .native_step import NativeGibbs, Recorder
-from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
-from .sparsify import sparsified
+from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
 from .step import AugmentedGibbs
 from .stored import StoredRun
 
@@ -108,7 +106,7 @@ def sample(
         begins a run, a complete one is returned; another model, data or options are an error.
     blocking : bool
         Whether to wait for the draws. If false, a thread samples, and the result is a
-        :class:`~pymc_augconj.api.background.BackgroundRun`.
+        :class:`~pymc_augconj.api.chains.BackgroundRun`.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
         ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default. With ``gp``,

@@ -30,14 +30,20 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import make_plan
 from pymc_augconj.point import Point
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.checks.checks import WholeDensity
+from pymc_augconj.recognition.recognizer import Recognition
 
-from .alternation import Alternation, choose_variables, companion_of
 from .checkpoints import Checkpoints
-from .refusals import Refusals
 from .report import report_of
-from .step_choices import choose_sweeps, choose_updates, prepare
+from .step_choices import (
+    Alternation,
+    Refusals,
+    choose_sweeps,
+    choose_updates,
+    choose_variables,
+    companion_of,
+    prepare,
+)
 from .updates import SliceUpdate
 
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the

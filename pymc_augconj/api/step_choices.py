@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from pymc.model import Model
+from pymc.stats.convergence import SamplerWarning, WarningType
 
-from pymc_augconj.errors import RecognitionError
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.gibbs.moves.ridges import Ridge, find_ridges, move_along
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.state import GibbsInfo
+from pymc_augconj.errors import AugmentationError, RecognitionError, UncertainEvidenceError
 from pymc_augconj.latents.posterior import Solver
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.point import Point
+from pymc_augconj.recognition.recognizer import Recognition
 
 from .updates import (
     EllipticalUpdate,
@@ -163,3 +171,192 @@ def value_variables(
     by_name = {var.name: var for var in model.value_vars}
     # In the model's order, so that traces and seeds do not depend on the order of vars.
     return [var for name, var in by_name.items() if name in set(names)]
+
+
+# Moves along ridges in a step, of all that there are.
+_MOST_MOVES = 12
+# Coefficients from which they are drawn given the latents, not by slices without these.
+_FEWEST = 4
+#: Prefix of the names of moves along ridges.
+ALONG = "along ridge "
+
+
+def alternating(found: Recognition, plan: Plan) -> tuple[str, ...]:
+    """Return the Gaussian variables that may be drawn in turn with the latents."""
+    read = {name for A in found.model.maps for name in A.names}
+    rest = [h for h in found.model.hyperparameters if h.name in found.alternates]
+    factors = [h for h in rest if h.value_name in read and h not in plan.by_entry]
+    if sum(h.size for h in factors) < _FEWEST:
+        return ()
+    return tuple(h.name for h in rest if h not in plan.by_entry)
+
+
+class Alternation:
+    """Moves along ridges and the draws of another step, after the moves of a step.
+
+    Parameters
+    ----------
+    step : AugmentedGibbs
+        The step, which is complete otherwise, and its start.
+    companion : AugmentedGibbs, optional
+        The step of the variables that multiply the latents.
+    """
+
+    def __init__(self, step: Any, point: Point, companion: Any) -> None:
+        self.companion = companion
+        model = step.recognition.model
+        ours = {var.name for var in step.vars}.intersection(n for A in model.maps for n in A.names)
+        movable = [h for h in model.hyperparameters if h.value_name in ours]
+        self.ridges: tuple[Ridge, ...] = ()
+        # Scales of single latents move against these by themselves.
+        slopes = (h.value_name for h in step.plan.by_entry if h not in step.plan.by_column)
+        if companion is not None or ours.intersection(slopes):
+            # Of the model itself: derivatives are by observation.
+            chain = step.make_sampler(point, by_observation=True).chain
+            self.ridges = find_ridges(chain, point, movable)
+        self.names = [f"{ALONG}{i}" for i in range(len(self.ridges))]
+
+    @property
+    def follows(self) -> bool:
+        """Whether moves follow the step."""
+        return bool(self.ridges) or self.companion is not None
+
+    def save(self, point: Point) -> dict[str, Any] | None:
+        """Return the state on which the next steps of the companion depend."""
+        return None if self.companion is None else self.companion.save(point)
+
+    def restore(self, saved: Any) -> None:
+        """Restore a saved state."""
+        if self.companion is not None:
+            self.companion.restore(saved)
+
+    def begin(self, rng: np.random.Generator, tune: int, draws: int) -> None:
+        """Prepare for one chain."""
+        if self.companion is not None:
+            (own,) = rng.spawn(1)
+            self.companion.setup_chain(own, tune, draws)
+
+    def after(
+        self, step: Any, sampler: GibbsSampler, point: dict[str, np.ndarray], info: Any
+    ) -> dict[str, np.ndarray]:
+        """Return the next point, and write down its log density."""
+        if not self.follows:
+            return point
+        new, rng = dict(point), step.rng
+        moves = np.arange(len(self.ridges))
+        if moves.size > _MOST_MOVES:
+            moves = rng.choice(moves, _MOST_MOVES, replace=False)
+        known = sampler.priors.at(new).factorized().blocks if moves.size else ()
+        for i in moves:
+            update: Callable[..., Any] = partial(step._updates[self.names[i]], tune=step.tune)
+            new, count = move_along(rng, sampler.chain, known, new, self.ridges[i], update)
+            info.evaluations += count
+        if self.companion is None:
+            info.log_density = sampler.log_density(new)
+            return new
+        self.companion.tune = step.tune
+        drawn, (stats,) = self.companion.step(new)
+        info.evaluations += stats["evaluations"]
+        info.log_density = stats["model_logp"]
+        return dict(drawn)
+
+
+def companion_of(
+    make: Callable[[list[Any]], Any], found: Recognition, plan: Plan, model: Model
+) -> tuple[Any, list[Any]]:
+    """Return the step of Gaussian variables that multiply the latents, and its variables.
+
+    If that step is impossible, a warning says so: then they are updated like hyperparameters.
+    """
+    names = alternating(found, plan)
+    if not names:
+        return None, []
+    try:
+        companion = make([model[name] for name in names])
+    except AugmentationError as error:
+        warnings.warn(not_in_turn(names, error), UserWarning, stacklevel=4)
+        return None, []
+    return companion, list(companion.vars)
+
+
+def not_in_turn(names: Sequence[str], why: object) -> str:
+    """Say that variables are not drawn in turn with the latents that they multiply."""
+    listed = ", ".join(map(repr, names))
+    return (
+        f"{listed}: expected to be drawn jointly, in turn with the latents that they multiply, but "
+        f"are updated like other hyperparameters, which mixes slowly: {why}"
+    )
+
+
+def choose_variables(
+    plan: Plan,
+    vars: Sequence[Any] | None,
+    others: Sequence[Any],
+    model: Model,
+    found: LatentGaussianModel,
+) -> tuple[Plan, list[Any]]:
+    """Return the plan for ``vars`` without those of another step, and all that both sample."""
+    names = {var.name for var in others}
+    if vars is not None:
+        vars = [var for var in vars if model.rvs_to_values.get(var, var) not in others]
+    plan = restrict(plan, vars).restricted(lambda h: h.value_name not in names)
+    mine = value_variables(model, found, plan, vars)
+    return plan, [var for var in model.value_vars if var in (*mine, *others)]
+
+
+# A chain ends where more than this part of its updates met refused values, once there are some.
+_MANY, _FEWEST_UPDATES = 0.05, 100
+
+_ADVICE = (
+    "give them priors that exclude such values (under a flat prior the posterior may be improper), "
+    "bring priors and data to similar scales, or start elsewhere (initvals=…)"
+)
+
+
+class Refusals:
+    """Refused values of one chain after tuning; ``names`` are the user's, by entry of the point."""
+
+    def __init__(self, names: Mapping[str, str], blocks: Sequence[LatentBlock]) -> None:
+        self._names = names
+        self._latents = " and ".join(repr(block.name) for block in blocks)
+        self.total = GibbsInfo()
+
+    def check_start(self, info: GibbsInfo) -> None:
+        """Raise UncertainEvidenceError if the first step could not be made."""
+        if info.stays:
+            raise UncertainEvidenceError(self._sentence(info, "at the start of the chain"))
+
+    def count(self, info: GibbsInfo, *, last: bool, steps: int = 1) -> SamplerWarning | None:
+        """Add those of some equal steps; raise if they are too many, warn of any at the last."""
+        total = self.total
+        if info.refusals or info.stays:
+            total.refusals += info.refusals
+            total.stays += info.stays
+            for name, (least, largest) in info.refused.items():
+                known = total.refused.get(name, (np.inf, -np.inf))
+                total.refused[name] = min(least, known[0]), max(largest, known[1])
+        total.updates += steps * max(info.updates, 1)
+        met = max(total.refusals, total.stays)
+        if not met:
+            return None
+        share = f"in {met} of {total.updates} updates"
+        if total.updates >= _FEWEST_UPDATES and met > _MANY * total.updates:
+            raise UncertainEvidenceError(self._sentence(total, share))
+        if not last:
+            return None
+        return SamplerWarning(
+            WarningType.BAD_ACCEPTANCE, f"Refused values: {self._sentence(total, share)}", "warn"
+        )
+
+    def _sentence(self, info: GibbsInfo, when: str) -> str:
+        ranges = [
+            (f"{name!r}, PyMC's transformed {self._names[name]!r}," if name != self._names[name]
+             else repr(name)) + f" from {least:.3g} to {largest:.3g}"
+            for name, (least, largest) in info.refused.items()
+        ]  # fmt: skip
+        where = f" at {', '.join(ranges)}" if ranges else ""
+        return (
+            f"latent variables {self._latents}: expected a log evidence with a rounding error of "
+            f"at most one nat, found a larger one {when}{where}, in whichever way it is computed, "
+            f"so that such values were not accepted; {_ADVICE}"
+        )

@@ -12,17 +12,15 @@ from pymc.model import Model
 from scipy.special import logsumexp
 
 from pymc_augconj.engines.base import FitProblem
-from pymc_augconj.engines.nested.fit import NestedApproximations
+from pymc_augconj.engines.nested.fit import NestedApproximations, everywhere
 from pymc_augconj.engines.nested.importance import NestedPosterior
-from pymc_augconj.engines.nested.surface import everywhere
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
-from pymc_augconj.recognition.recognition import Recognition
-from pymc_augconj.recognition.recognizer import read_model
-from pymc_augconj.results.approximation.layout import Labels
+from pymc_augconj.recognition.recognizer import Recognition, read_model
+from pymc_augconj.results.approximation.fitted_model import Labels
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.typing import Array, Index
 

@@ -7,9 +7,8 @@ module imports nothing, so that a model compiles and loads only the distribution
 
 =======================================  ==========================================================
 ``checks``                               error messages for arguments out of range
-``generalized_inverse_gaussian``         GIG(p, a, b), for Matérn noise
+``generalized_inverse_gaussian``         GIG(p, a, b), for Matérn noise; IG for Laplace noise
 ``generalized_inverse_gaussian_kernel``  the Numba loop behind it
-``inverse_gaussian``                     IG(mean, shape), for Laplace noise
 ``laplace_transform``                    distributions known only by their Laplace transform φ
 ``poisson``                              counts of any mean, for thinning
 ``polya_gamma``                          PG(h, c), for the logistic family

@@ -5,14 +5,11 @@ augmentations are NumPy functions in ``likelihoods``.
 
 ======================  ====================================================================
 ``auxiliary_variable``  the distributions of ω as PyMC distributions
-``classes``             a class by other links than the softmax, or by a hinge loss
+``classes``             other links than the softmax, a hinge loss; Matérn noise
 ``formula``             an elementwise formula, detached from its model
-``maps``                priors of areas whose values resemble their neighbours'
-``matern_field``        a Matérn field on a lattice or a triangulation
-``matern_noise``        real observations whose density is a Matérn function of the residual
+``maps``                areas whose values resemble their neighbours'; a Matérn field
 ``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ
-``precision_ops``       operations of graphs on a precision matrix given by its entries
-``sparse_normal``       a normal vector with a sparse precision matrix
+``sparse_normal``       a normal vector with a sparse precision matrix; log|Q| and Q⁻¹ b
 ``super_gaussian``      every likelihood exp(log c + g f) φ(α − β f + γ f²), stated by log φ
 ``vecchia``             Vecchia's approximation of a Gaussian process
 ======================  ====================================================================

@@ -1,7 +1,6 @@
 """Inference algorithms, NumPy in and NumPy out.
 
 ===================  ============================================================
-``anderson``         Anderson acceleration of a fixed-point iteration over sites
 ``base``             contract of the fitting engines: problem, reports, result
 ``ep``               expectation and quantile propagation
 ``gibbs``            the Gibbs sampler

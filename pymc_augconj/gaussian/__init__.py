@@ -5,7 +5,6 @@ exp(hᵢ ηᵢ − ½ λᵢ ηᵢ²). Symbols and shapes are those of the notati
 
 ================  ================================================================================
 ``observations``  the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
-``sites``         the layout of stacked sites of P predictors, and their diagonalisation
-``weights``       the precision of D latent weights, η = Φ v
+``sites``         the layout of stacked sites of P predictors, diagonalised; the weights' precision
 ================  ================================================================================
 """

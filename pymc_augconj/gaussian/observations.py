@@ -47,7 +47,9 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.dense import (
+    EPS,
     copy_lower,
+    dense_error,
     diagonal_view,
     lower_column_norms,
     lower_inverse,
@@ -55,11 +57,9 @@ from pymc_augconj.linalg.dense import (
     square_work_array,
     symmetric_product,
 )
-from pymc_augconj.linalg.rounding import EPS, dense_error
 from pymc_augconj.typing import Array, Index
 
-from .sites import Rotation
-from .weights import cholesky
+from .sites import Rotation, cholesky
 
 # A precision λ acts through λK; below this value (6e-61) that product is far under the rounding
 # unit for any K of less than 1e40, so a smaller λ, zero included, gives the same floating-point

@@ -2,28 +2,22 @@
 
 =====================  =====================================================================
 ``base``               the contract of the prior of a block
-``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_filter``          conditioning Markov processes on their sites by a Kalman filter
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_grid``            conditioning a process on a grid through eigenvectors of small matrices
 ``by_neighbours``      conditioning a process given by neighbours by an incomplete factor
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
-``by_weights``         conditioning through the precision of all whitened latents
-``cache``              values kept until the entries that they depend on change
+``by_weights``         conditioning through the precision of whitened latents; by outputs
 ``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
-``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
+``dense``              priors with any covariance, or a Kronecker product; independent latents
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
-``diagonal``           priors of independent latents
-``joint``              the prior of all blocks and of the predictors, at one θ
-``kronecker``          a process on a grid whose covariance is a Kronecker product
+``joint``              the kinds of prior; the prior of all blocks and predictors at one θ
 ``markov``             a Markov process of one input, in linear time
-``pivots``             a prior given by its precision matrix, and the pivots of an elimination
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
-``precision``          a prior given by its precision matrix, perhaps with a sum-to-zero constraint
+``precision``          priors given by their precision matrix, or by pivots of its elimination
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
-``registry``           the kinds of prior
 ``rows``               merging of predictors that are equal for all latents
 =====================  =====================================================================
 """

@@ -29,7 +29,7 @@ class PredictorGradient(Protocol):
 
 
 class BlockPrior(ABC):
-    """One block at one θ; each kind is a subclass, listed in :mod:`.registry`.
+    """One block at one θ; each kind is a subclass, listed in :mod:`.joint`.
 
     Vectors of latents are flat, (total_size,); some methods take several as the rows of an array.
     Methods that are not abstract are overridden where structure saves work. ``array`` is the value

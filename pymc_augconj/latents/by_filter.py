@@ -30,17 +30,16 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
-from pymc_augconj.gaussian.weights import cholesky
+from pymc_augconj.gaussian.sites import cholesky
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.typing import Array, Index
 
 from .derivatives import STENCIL
-from .joint import LatentPrior
+from .joint import LatentPrior, block_prior
 from .markov import MarkovPrior
 from .posterior import Posterior, Solver
-from .registry import block_prior
 from .rows import RowGroups, SiteSum
 
 # The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.

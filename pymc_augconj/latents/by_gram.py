@@ -28,9 +28,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.linalg.dense import EPS, SMALL_BOUND, precision_error
 from pymc_augconj.linalg.factors import SparseFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
-from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.typing import Array, Index
 

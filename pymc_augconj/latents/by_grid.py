@@ -32,14 +32,14 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.weights import cholesky
+from pymc_augconj.gaussian.sites import cholesky
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.typing import Array
 
+from .dense import KroneckerPrior, kronecker_product
 from .joint import LatentPrior
-from .kronecker import KroneckerPrior, kronecker_product
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
 

@@ -18,9 +18,7 @@ from scipy.linalg.lapack import dpotri
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
-from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
-from pymc_augconj.linalg.rounding import (
+from pymc_augconj.linalg.dense import (
     EPS,
     SMALL_BOUND,
     dense_error,
@@ -28,13 +26,14 @@ from pymc_augconj.linalg.rounding import (
     probes,
     trace_error,
 )
+from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
 from pymc_augconj.typing import Array, Index
 
-from .joint import LatentPrior
+from .joint import LatentPrior, kind_of
 from .posterior import Posterior, Solver
 from .precision import IntrinsicPrior, PrecisionPrior
 from .precision_pattern import PrecisionDesign, PrecisionPattern
-from .registry import kind_of
 from .rows import MergedSites, RowGroups, SiteSum
 
 # Below this number of multiplications call overhead dominates.

@@ -16,17 +16,16 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, UncertainEvidenceError
-from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
+from pymc_augconj.linalg.dense import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.typing import Array
 
-from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
 from .by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from .by_grid import GridSolver
 from .by_neighbours import IncompleteSolver
 from .by_observations import ObservationSolver
 from .by_precision import IndependentSolver, PrecisionSolver
-from .by_weights import WeightSolver
+from .by_weights import CopiesSolver, WeightSolver
 from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum

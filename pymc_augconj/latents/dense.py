@@ -1,14 +1,22 @@
-"""Latents with any covariance matrix: S is its lower Cholesky factor.
+"""Latents with any covariance matrix, with a Kronecker product of such, or independent.
 
-A block may hold independent outputs u that share K, one after another.
+S is the lower Cholesky factor of K. A block may hold independent outputs u that share K, one after
+another.
+
+On a full grid K = K₁ ⊗ K₂ ⊗ …, one factor for each axis, the first axis varying slowest, and
+S = L₁ ⊗ L₂ ⊗ … with the Cholesky factors of these: products take O(n Σ nᵢ), and K is formed for
+solvers that need it alone.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtri
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
@@ -20,7 +28,7 @@ from pymc_augconj.linalg.dense import (
     lower_transpose_product,
     symmetric_product,
 )
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
@@ -191,3 +199,169 @@ def _checked(array: Array, name: str) -> Array:
     if not diagonal.all():
         raise NotPositiveDefiniteError(f"expected {name} to be invertible, found a zero diagonal")
     return chol
+
+
+#: Standard deviation of a flat coefficient. Scaling rows and columns does not change the rounding
+#: errors of a Cholesky factorisation, so any number will do whose square outweighs the precision
+#: that data add by more than 1e16; a power of two keeps u = S v exact.
+FLAT_STD = 2.0**100
+
+
+class DiagonalPrior(BlockPrior):
+    """Given by its standard deviations, shape (total_size,)."""
+
+    kind = "diagonal"
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
+        self.std = np.array(array, dtype=float)
+        if not (self.std >= 0.0).all():
+            raise NotPositiveDefiniteError(
+                f"the standard deviations of {block.name!r} must not be negative or NaN, "
+                f"found {self.std[~(self.std >= 0.0)][0]}"
+            )
+        super().__init__(block, self.std, jitter)
+
+    @classmethod
+    def matrix_order(cls, block: LatentBlock) -> int:
+        return 0
+
+    @property
+    def diagonal_scale(self) -> Array:
+        return self.std
+
+    def scale(self, v: Array) -> Array:
+        return self.std * v
+
+    def scale_transpose(self, x: Array) -> Array:
+        return self.std * x
+
+    def unscale(self, u: Array) -> Array:
+        # A latent without variance is its mean for every v.
+        return np.divide(u, self.std, out=np.zeros_like(u), where=self.std > 0.0)
+
+    def unscale_transpose(self, x: Array) -> Array:
+        return self.unscale(x)
+
+    def log_det_scale(self) -> float:
+        return float(np.log(self.std).sum())
+
+    def log_density(self, v: Array) -> float:
+        if not self.block.is_flat:
+            return super().log_density(v)
+        transform = self.block.transform
+        return 0.0 if transform is None else transform.log_jacobian(self.scale(v))
+
+    def var(self) -> Array:
+        return self.std**2
+
+    def apply_cov(self, x: Array) -> Array:
+        return self.std**2 * x
+
+    def predictor_cov(self, A: LinearMap) -> Array:
+        if not isinstance(A, RowSelection):
+            return super().predictor_cov(A)
+        same = np.equal.outer(A.index, A.index)
+        values = self.std[A.index] if A.coef is None else self.std[A.index] * A.coef
+        return np.where(same, np.multiply.outer(values, values), 0.0)
+
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        return 2.0 * self.std * gradient.congruence_diagonal(A)
+
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        return np.einsum("ji,ij->j", G, A.dense())
+
+
+class StandardPrior(DiagonalPrior):
+    """Standard normal latents; the whitened design is the design itself, without a copy."""
+
+    kind = "standard"
+
+    def whitened_design(self, A: LinearMap) -> Array:
+        return A.dense()
+
+
+def kronecker_product(factors: Sequence[Array], x: Array) -> Array:
+    """Return (A₁ ⊗ A₂ ⊗ …) x, of each row of x where there are several."""
+    found, after = x, x.shape[-1]
+    before = x.size // max(after, 1)
+    for A in factors:
+        n = len(A)
+        after //= n
+        columns = found.reshape(before, n, after)
+        found = A @ columns if after > 1 else columns[..., 0] @ A.T
+        before *= n
+    return found.reshape(x.shape)
+
+
+class KroneckerPrior(BlockPrior):
+    """Given by the entries of all Kᵢ, one matrix after another."""
+
+    kind = "kronecker"
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
+        super().__init__(block, array, jitter)
+        ends = np.cumsum([n * n for n in block.grid])[:-1]
+        parts = zip(block.grid, np.split(array, ends), strict=True)
+        #: The Kᵢ.
+        self.covs = [part.reshape(n, n) for n, part in parts]
+
+    @cached_property
+    def chols(self) -> list[Array]:
+        """The Lᵢ."""
+        name = f"a factor of the covariance of {self.block.name!r}"
+        # PyMC computes f from the plain factors.
+        return [cholesky_with_jitter(K, name=name, relative_jitters=(0.0,))[0] for K in self.covs]
+
+    @cached_property
+    def _inverses(self) -> list[Array]:
+        return [dtrtri(L, lower=1)[0] for L in self.chols]
+
+    def factorized(self) -> KroneckerPrior:
+        assert self.chols  # raises where there are none
+        return self
+
+    @classmethod
+    def matrix_order(cls, block: LatentBlock) -> int:
+        return block.size
+
+    def scale(self, v: Array) -> Array:
+        return kronecker_product(self.chols, v)
+
+    def scale_transpose(self, x: Array) -> Array:
+        return kronecker_product([L.T for L in self.chols], x)
+
+    def unscale(self, u: Array) -> Array:
+        return kronecker_product(self._inverses, u)
+
+    def unscale_transpose(self, x: Array) -> Array:
+        return kronecker_product([inverse.T for inverse in self._inverses], x)
+
+    def apply_cov(self, x: Array) -> Array:
+        return kronecker_product(self.covs, x)
+
+    def log_det_scale(self) -> float:
+        logs = (float(np.log(np.diagonal(L)).sum()) / len(L) for L in self.chols)
+        return self.block.size * sum(logs)
+
+    def var(self) -> Array:
+        return reduce(np.multiply.outer, [np.diagonal(K) for K in self.covs]).ravel()
+
+    def _pull(self, G: Array, factors: Sequence[Array]) -> list[Array]:
+        """Return the derivatives of ⟨G, A₁ ⊗ A₂ ⊗ …⟩ by each of the factors, G (size, size)."""
+        n_axes, found = len(factors), []
+        G = G.reshape(*self.block.grid, *self.block.grid)
+        for i in range(n_axes):
+            operands: list[Any] = [G, list(range(2 * n_axes))]
+            for j, A in enumerate(factors):
+                operands += [A, [j, n_axes + j]] if j != i else []
+            found.append(np.einsum(*operands, [i, n_axes + i], optimize=True))
+        return found
+
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        found = self._pull(gradient.congruence(A), self.covs)
+        return np.concatenate([G.ravel() for G in found])
+
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        slopes = zip(self._pull(self._pull_scale(A, G), self.chols), self.chols, strict=True)
+        weights = [TriangularFactor(L).pull(L.T @ slope) for slope, L in slopes]
+        return np.concatenate([0.5 * (W + W.T).ravel() for W in weights])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.errors import UncertainEvidenceError
-from pymc_augconj.linalg.rounding import LARGEST_ERROR
+from pymc_augconj.linalg.dense import LARGEST_ERROR
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array

@@ -1,4 +1,4 @@
-"""The joint prior of the latent blocks and of the predictors, at one value of θ.
+"""The kinds of prior, and the joint prior of the latent blocks and the predictors at one θ.
 
 Predictors are taken relative to their offset, η′ = η − offset = Σ_b A_b u_b, so that their prior
 mean is zero, and rows of A that are equal are merged: observations that share their predictor
@@ -7,24 +7,74 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.point import Point
+from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
-from .cache import KeptParts
-from .registry import block_prior
+from .dense import DensePrior, DiagonalPrior, FactorPrior, KroneckerPrior, StandardPrior
+from .markov import MarkovPrior
+from .precision import IntrinsicPrior, PivotPrior, PrecisionPrior
 from .rows import RowGroups
+
+_ALL = (
+    *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
+    *(MarkovPrior, PivotPrior, KroneckerPrior),
+)
+_KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
+
+
+def kind_of(block: LatentBlock) -> type[BlockPrior]:
+    """Return the kind of prior that ``block`` names."""
+    return _KINDS[block.kind]
+
+
+def block_prior(block: LatentBlock, array: NDArray[np.float64], jitter: float = 0.0) -> BlockPrior:
+    """Return the prior of ``block`` given the value of its ``scale``, with ``jitter`` included.
+
+    Raises NotPositiveDefiniteError if ``array`` is no valid value.
+    """
+    return kind_of(block)(block, array, jitter)
+
+
+class KeptParts:
+    """Values of functions of the point, each kept until an entry that it depends on changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[tuple[bytes, ...], Any]] = {}
+
+    def get[T, V](
+        self, name: object, function: PointMap[T], point: Point, make: Callable[[T], V]
+    ) -> V:
+        """Return ``make(function(point))``."""
+        return self.keep(name, function.names, point, lambda: make(function(point)))
+
+    def keep[V](
+        self,
+        name: object,
+        entries: Iterable[Key],
+        point: Point,
+        make: Callable[[], V],
+        *further: bytes,
+    ) -> V:
+        """Return ``make()``, which depends on some entries of the point and on ``further``."""
+        key = (*further, *(np.asarray(point[entry]).tobytes() for entry in entries))
+        known = self._known.get(name)
+        if known is None or known[0] != key:
+            known = self._known[name] = (key, make())
+        return known[1]
+
 
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps

@@ -20,12 +20,11 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
 from pymc_augconj.typing import Array
 
-from .joint import LatentPrior
-from .registry import kind_of
+from .joint import LatentPrior, kind_of
 from .rows import RowGroups, SiteSum
 
 

@@ -6,12 +6,10 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``base``                 likelihoods of one predictor
 ``bernoulli_logit``      Bernoulli with a logit link, by Pólya–Gamma
 ``bernoulli_probit``     Bernoulli with a probit link, by a truncated normal
-``bounded``              the prior of a latent between bounds
 ``contract``             the contract with P predictors; formulas of one are lifted to it
 ``density``              a likelihood with its observations, for integration over one predictor
-``generic``              any likelihood known by its log density, censored or not; potentials
+``generic``              any likelihood known by its log density; potentials; bounded priors
 ``heteroscedastic``      normal with a predictor of the precision: bounded, or log-linear
-``joint``                writing ω into a model, for ``pac.augment``
 ``laplace``              Laplace, symmetric or not, and the support vector machine
 ``logistic``             logistic, by Pólya–Gamma
 ``logistic_softmax``     classes with the logistic-softmax link, by thinning and Pólya–Gamma

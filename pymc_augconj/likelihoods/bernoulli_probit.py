@@ -34,9 +34,8 @@ from pymc_augconj.auxiliary.truncated_normal import (
 from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
 from pymc_augconj.typing import Array, Mask
 
-from .base import Likelihood, Params, Pattern, Sites, refusal
+from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, refusal
 from .density import LikelihoodDensity
-from .joint import Joint, JointWriter
 from .registry import register
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)

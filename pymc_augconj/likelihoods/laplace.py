@@ -27,11 +27,13 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
+    logpdf_inverse_gaussian,
+    random_inverse_gaussian,
+)
 from pymc_augconj.typing import Array
 
-from .base import Expected, Params, Pattern, Sites, refusal
-from .joint import Joint, JointWriter
+from .base import Expected, Joint, JointWriter, Params, Pattern, Sites, refusal
 from .registry import register
 from .symmetric_noise import NormalMixture
 

@@ -25,8 +25,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern
-from .joint import Joint, JointWriter
+from .base import Joint, JointWriter, Params, Pattern
 from .registry import register
 from .symmetric_noise import SymmetricNoise
 

@@ -34,8 +34,11 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
-from pymc_augconj.quadrature.expectation import gaussian_cubature, gaussian_expectation
-from pymc_augconj.quadrature.nodes import quasi_monte_carlo
+from pymc_augconj.quadrature.expectation import (
+    gaussian_cubature,
+    gaussian_expectation,
+    quasi_monte_carlo,
+)
 from pymc_augconj.typing import Array, Index
 
 from .base import Expected, Params, Pattern, Sites, refuse_classes

@@ -26,8 +26,7 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern
-from .joint import JointWriter
+from .base import JointWriter, Params, Pattern
 from .registry import register
 from .symmetric_noise import NormalMixture, log_gamma_density
 

@@ -26,10 +26,9 @@ from numpy.random import Generator
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array, Index
 
-from .base import Likelihood, Params, Sites
+from .base import Joint, JointWriter, Likelihood, Params, Sites
 from .contract import MultiLikelihood
 from .density import select_params
-from .joint import Joint, JointWriter
 
 
 @dataclass(frozen=True)

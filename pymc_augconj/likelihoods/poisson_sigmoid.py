@@ -33,8 +33,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
-from .joint import Joint, JointWriter
+from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, is_count, refusal
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 

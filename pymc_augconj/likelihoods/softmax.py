@@ -11,9 +11,9 @@ The η of a reference class is zero, and not a predictor.
 
 The ω of all classes have no joint distribution that gives a bound for coordinate ascent. E log p
 comes from a quadrature rule: with d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) to
-1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.nodes`, which states its error. A
-sampler omits classes with E e^{η_j − η_k} < 1e-7, k the class of the largest mean; if at most two
-others remain it uses :func:`~pymc_augconj.quadrature.nodes.product_rule`.
+1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.expectation`, which states its error.
+A sampler omits classes with E e^{η_j − η_k} < 1e-7, k the class of the largest mean; if at most two
+others remain it uses :func:`~pymc_augconj.quadrature.expectation.product_rule`.
 
 References
 ----------
@@ -35,9 +35,9 @@ from numpy.random import Generator
 from scipy.special import gammaln, softmax
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import log_polya_gamma, random_polya_gamma
-from pymc_augconj.quadrature.expectation import gaussian_cubature
-from pymc_augconj.quadrature.nodes import (
+from pymc_augconj.quadrature.expectation import (
     MOST_DIMENSIONS,
+    gaussian_cubature,
     product_rule,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,

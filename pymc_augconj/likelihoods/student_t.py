@@ -21,8 +21,7 @@ from scipy.special import betaln, stdtr
 
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern
-from .joint import JointWriter
+from .base import JointWriter, Params, Pattern
 from .registry import register
 from .symmetric_noise import NormalMixture, log_gamma_density, random_gamma
 

@@ -24,13 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
-from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
+from pymc_augconj.auxiliary.laplace_transform.distribution import (
+    KnownTilts,
+    ResidualDistribution,
+    find_known,
+)
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Sites
-from .joint import Joint, JointWriter
+from .base import Joint, JointWriter, Likelihood, Params, Sites
 from .registry import register
 
 # Number of hyperparameter values whose distributions, with their tables, are kept.

@@ -20,8 +20,7 @@ from scipy.special import gammaln
 
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Sites
-from .joint import Joint, JointWriter, normal_factor
+from .base import Joint, JointWriter, Likelihood, Params, Sites, normal_factor
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 

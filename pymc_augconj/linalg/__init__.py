@@ -1,10 +1,9 @@
 """Linear algebra in place, on Fortran-ordered arrays.
 
 =======================  =======================================================================
-``dense``                symmetric and triangular matrices: products, Cholesky, solutions
+``dense``                symmetric and triangular matrices: products, solutions, rounding errors
 ``factors``              Cholesky factors of banded and sparse matrices, with borders and updates
 ``linear_map``           the linear map A from latents to predictors
-``rounding``             estimates of the rounding error of a log determinant
 ``sparse``               patterns of symmetric matrices, and their orders of elimination
 ``sparse_kernels``       loops of ``sparse`` and ``factors``
 ``state_space``          Cholesky factors of covariances of Markov processes, in linear time

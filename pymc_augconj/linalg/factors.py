@@ -27,7 +27,7 @@ from scipy.linalg.lapack import dpbtrf, dpotrf, dpotri, dpttrf, dtbtrs, dtrtrs
 from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.typing import Array, Index
 
-from .rounding import probes, trace_error
+from .dense import probes, trace_error
 
 # Below this share of diagonals the dense inverse is solved for within the band.
 _NARROW = 0.1

@@ -34,7 +34,7 @@ import numpy as np
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-from .rounding import EPS
+from .dense import EPS
 
 if TYPE_CHECKING:
     from .state_space_kernels import Passes

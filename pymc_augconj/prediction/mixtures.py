@@ -24,8 +24,7 @@ from scipy.special import logsumexp, ndtri
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import MultiDensity
-from pymc_augconj.quadrature.expectation import gaussian_expectation
-from pymc_augconj.quadrature.nodes import NODES, WEIGHTS
+from pymc_augconj.quadrature.expectation import NODES, WEIGHTS, gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
 from .moments import response_moments

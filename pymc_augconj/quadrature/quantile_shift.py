@@ -22,7 +22,7 @@ from numba.extending import get_cython_function_address
 
 from pymc_augconj.typing import Array, Index
 
-from .nodes import FROM_LEFT, FROM_RIGHT, NODES, ORDER, TO_COEFFICIENTS, WEIGHTS
+from .expectation import FROM_LEFT, FROM_RIGHT, NODES, ORDER, TO_COEFFICIENTS, WEIGHTS
 
 # A smaller contribution of a node to δ is left out; 100 exceeds any z² of float64 in the bulk.
 NEGLIGIBLE = 1e-14

@@ -26,8 +26,8 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
+from .expectation import NODES, TO_COEFFICIENTS, WEIGHTS
 from .mesh import Mesh, make_mesh
-from .nodes import NODES, TO_COEFFICIENTS, WEIGHTS
 
 PanelArrays = tuple[Index, Array, Array, Array]
 

@@ -10,7 +10,6 @@ Only this folder and ``distributions`` read PyTensor graphs.
 ``prediction``   predictors at new inputs; from latents back to the user's variables
 ``predictors``   offset(θ) + Σ A(θ) u as functions of the point
 ``processes``    Gaussian processes at other inputs
-``recognition``  the record of a recognised model
 ``recognizer``   recognition of a model, by all parts in turn
 ``roles``        the role of each variable
 ===============  ===================================================================

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,69 @@ from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.model import ColumnScales, EntryDensities, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
+from pymc_augconj.recognition.checks.checks import check_reading
+from pymc_augconj.recognition.checks.densities import (
+    log_densities,
+    log_prior,
+    prior_terms,
+    warn_of_faults,
+    whole_potential,
+)
+from pymc_augconj.recognition.checks.propriety import check_proper
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.derive import all_log_densities
+from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
+from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.latents.innovations import read_block
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
+from pymc_augconj.recognition.observed.vector_outcomes import (
+    Inputs,
+    Observations,
+    mark_unpredictable,
+    without_vectors,
+)
+from pymc_augconj.recognition.predictors.predictors import Predictors
+from pymc_augconj.recognition.roles.choice import choose_structure
+from pymc_augconj.recognition.roles.entries import FEWEST, exchanges, find_columns, separate_entries
+from pymc_augconj.recognition.roles.structure import read_forward, read_hyperparameters
 
-from .checks.checks import check_reading
-from .checks.densities import log_densities, log_prior, prior_terms, warn_of_faults, whole_potential
-from .graph.affine import depends_on
-from .graph.derive import all_log_densities
-from .graph.functions import NamedValues, PointFunction
-from .graph.space import ValueSpace
-from .latents.blocks import read_block
-from .observed.data import Inputs, Observations
-from .observed.observed_graph import ObservedGraph
-from .observed.vector_outcomes import mark_unpredictable, without_vectors
-from .predictors.predictors import Predictors
-from .recognition import Recognition
-from .roles.choice import choose_structure
-from .roles.columns import find_columns
-from .roles.entries import FEWEST, exchanges, separate_entries
-from .roles.forward import read_forward
-from .roles.structure import read_hyperparameters
+
+@dataclass(frozen=True)
+class Recognition:
+    """A recognised PyMC model.
+
+    Attributes
+    ----------
+    model : LatentGaussianModel
+        The model for the engines.
+    kinds : tuple of str
+        The kind of each latent block's map to the predictors.
+    factors : tuple of str
+        Observed variables and potentials that depend on hyperparameters alone.
+    start : mapping
+        PyMC's default initial point.
+    probes : tuple of mapping
+        Test points: other values of the hyperparameters, at which the structure was examined.
+    predictors : mapping
+        Names of the predictors of observed variables with several, by the variable's name.
+    alternates : tuple of str
+        Gaussian variables that cannot be latents together with the model's latents.
+    """
+
+    model: LatentGaussianModel
+    kinds: tuple[str, ...]
+    factors: tuple[str, ...] = ()
+    start: Mapping[str, np.ndarray] = field(default_factory=dict)
+    probes: tuple[Mapping[str, np.ndarray], ...] = ()
+    predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alternates: tuple[str, ...] = ()
+
+    def require_proper(self) -> None:
+        """Raise a RecognitionError if flat coefficients have an improper posterior.
+
+        A model of part of the data, or of new inputs, need not have a proper one.
+        """
+        check_proper(self.model, (self.start, *self.probes))
 
 
 def read_model(

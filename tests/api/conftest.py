@@ -10,7 +10,7 @@ from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_augconj.api import fit, predict
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import Recognition
 
 MOST_KEPT = 8  # readings, which hold the model's arrays
 

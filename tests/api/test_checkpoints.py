@@ -11,8 +11,7 @@ import pytest
 from pymc_augconj.api import native_step
 from pymc_augconj.api.checkpoints import CHECKPOINT, Checkpoints
 from pymc_augconj.api.native_step import NativeGibbs
-from pymc_augconj.api.sparse_step import SparseGibbs
-from pymc_augconj.api.sparsify import sparsified
+from pymc_augconj.api.sparsify import SparseGibbs, sparsified
 
 rng = np.random.default_rng(3)
 X = np.linspace(0.0, 3.0, 12)[:, None]

@@ -9,9 +9,9 @@ from scipy.stats import norm
 
 import pymc_augconj as pac
 from pymc_augconj.api import step as step_module
-from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.dense import DiagonalPrior
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from pymc_augconj.recognition.checks.checks import WholeDensity
 
 N = 6
 RNG = np.random.default_rng(19)

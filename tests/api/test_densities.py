@@ -15,7 +15,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.ep import fit as ep_fit
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import VariationalGaussian
 
 QUIET = {"progressbar": False}
 X = np.array([[0.0], [0.4], [1.0]])

@@ -391,7 +391,9 @@ def test_threads_do_not_change_predictions_of_draws(data, Xnew, monkeypatch):
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(
-            sys.modules["pymc_augconj.api.predict_draws"], "count_threads", lambda *a, t=threads: t
+            sys.modules["pymc_augconj.api.predict_from"],
+            "count_threads",
+            lambda *a, t=threads: t,
         )
         found.append(pac.predict(tree, gp, Xnew, model=model, random_seed=0).predictions["f"])
     np.testing.assert_array_equal(*found)

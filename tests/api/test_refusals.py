@@ -14,7 +14,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.api import chains
-from pymc_augconj.api.refusals import Refusals
+from pymc_augconj.api.step_choices import Refusals
 from pymc_augconj.engines.gibbs.moves.latents import draw_auxiliary
 from pymc_augconj.engines.gibbs.state import GibbsInfo, State
 from pymc_augconj.errors import UncertainEvidenceError

@@ -10,9 +10,8 @@ from scipy.special import gammaln
 from scipy.stats import invgamma
 
 import pymc_augconj as pac
-from pymc_augconj.api import sparse_step
-from pymc_augconj.api.sparse_step import SparseGibbs
-from pymc_augconj.api.sparsify import sparsified
+from pymc_augconj.api import sparsify
+from pymc_augconj.api.sparsify import SparseGibbs, sparsified
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.tilted import Tilted
 from pymc_augconj.engines.sparse import weights
@@ -420,7 +419,7 @@ WHERE = np.array([0, 0, 3, 1, 5, 4, 6, 7, 8, 14, 14, 11, 12, 13, 2])
 @pytest.mark.parametrize("write", [classes_with_intercepts, largest])
 def test_outputs_that_share_their_design_have_the_draws_of_the_whole_matrix(write, monkeypatch):
     # Compiled to be compared with, which other tests do.
-    monkeypatch.setattr(sparse_step, "WholeDensity", lambda model: None)
+    monkeypatch.setattr(sparsify, "WholeDensity", lambda model: None)
     found = sparsified(*make_several(write, 3), Z, 0)
     ours, stats = chain_of(found, steps=2, tune=1)
     read = weights._Design.__call__

@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from pymc_augconj.auxiliary import generalized_inverse_gaussian as gig
-from pymc_augconj.auxiliary import inverse_gaussian as ig
 from pymc_augconj.auxiliary import truncated_normal as tn
 from pymc_augconj.auxiliary.laplace_transform.distribution import (
     LogPhi,
@@ -52,20 +51,20 @@ def log_laplace_generalized_inverse_gaussian(
 
 def mean_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
     """E x, which is ``mean`` itself, broadcast; errors as `random_inverse_gaussian`."""
-    mean, shape = ig._checked(mean, shape)
+    mean, shape = gig._mean_and_shape(mean, shape)
     return np.broadcast_arrays(mean, shape)[0].copy()
 
 
 def var_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
     """Var x = mean³/shape; errors as `random_inverse_gaussian`."""
-    mean, shape = ig._checked(mean, shape)
+    mean, shape = gig._mean_and_shape(mean, shape)
     with np.errstate(over="ignore"):
         return mean * mean / shape * mean
 
 
 def log_laplace_inverse_gaussian(mean: ArrayLike, shape: ArrayLike, t: ArrayLike) -> Array:
     """Return log E exp(−t x) = shape/mean − √(shape²/mean² + 2 shape t)."""
-    mean, shape = ig._checked(mean, shape)
+    mean, shape = gig._mean_and_shape(mean, shape)
     t = np.asarray(t, dtype=float)
     rate = shape / mean
     radicand = rate * rate + 2.0 * shape * t

@@ -6,10 +6,10 @@ from scipy.stats import gamma, geninvgauss, invgamma
 from pymc_augconj.auxiliary import generalized_inverse_gaussian as gig
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     logpdf_generalized_inverse_gaussian,
+    logpdf_inverse_gaussian,
     mean_generalized_inverse_gaussian,
     random_generalized_inverse_gaussian,
 )
-from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian
 from tests.auxiliary.references import (
     log_laplace_generalized_inverse_gaussian,
     var_generalized_inverse_gaussian,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import invgauss, levy
 
-from pymc_augconj.auxiliary.inverse_gaussian import (
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     logpdf_inverse_gaussian,
     random_inverse_gaussian,
 )

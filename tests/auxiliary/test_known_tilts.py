@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary.laplace_transform.known_families import (
+from pymc_augconj.auxiliary.laplace_transform.distribution import (
     GammaTilts,
     InverseGaussianTilts,
     PolyaGammaTilts,

@@ -3,8 +3,10 @@ import pytest
 from scipy.integrate import simpson
 from scipy.stats import gamma
 
-from pymc_augconj.auxiliary.generalized_inverse_gaussian import logpdf_generalized_inverse_gaussian
-from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
+    logpdf_generalized_inverse_gaussian,
+    logpdf_inverse_gaussian,
+)
 from pymc_augconj.auxiliary.laplace_transform.inversion import logpdf_tilted
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     logpdf_polya_gamma,

@@ -11,8 +11,7 @@ from scipy.special import expit, logsumexp
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}
 

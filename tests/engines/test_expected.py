@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.engines.sparse.weights import ExpectedDensity, residual_name
-from pymc_augconj.engines.variational.vgp import expectations
+from pymc_augconj.engines.variational.site_rules import expectations
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import MultiDensity, lift
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
@@ -14,8 +14,7 @@ from pymc_augconj.likelihoods.poisson_log import PoissonLog
 from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.likelihoods.student_t import StudentT
-from pymc_augconj.quadrature.expectation import gaussian_expectation
-from pymc_augconj.quadrature.nodes import normal_nodes
+from pymc_augconj.quadrature.expectation import gaussian_expectation, normal_nodes
 
 VAR = residual_name(0)
 CASES = {

@@ -10,8 +10,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
 
 N = 30
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.latents.by_grid import Completion, GridPosterior, GridSolver
-from pymc_augconj.recognition.latents import kronecker
+from pymc_augconj.recognition.latents import normal
 
 STANDARD_ERRORS = 5.0
 CHAINS, STEPS = 40, 5
@@ -23,7 +23,7 @@ def small_ones_too(monkeypatch):
     def multiplications(cls, blocks, groups):
         return 0.0 if cls.fits(blocks, groups) else np.inf
 
-    monkeypatch.setattr(kronecker, "_FEWEST", 5)
+    monkeypatch.setattr(normal, "_FEWEST", 5)
     monkeypatch.setattr(GridSolver, "multiplications", classmethod(multiplications))
 
 

@@ -12,8 +12,7 @@ from scipy import stats
 from scipy.special import log_expit
 
 import pymc_augconj as pac
-from pymc_augconj.api.sparse_step import SparseGibbs
-from pymc_augconj.api.sparsify import sparsified
+from pymc_augconj.api.sparsify import SparseGibbs, sparsified
 from pymc_augconj.engines.gibbs.moves.given_latents import Level, update_level
 from pymc_augconj.engines.gibbs.state import State
 

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_augconj.engines.nested.density import ThetaDensity, density_of, proposals
-from pymc_augconj.engines.nested.design import LARGEST_LATTICE, Scaling, lattice, scattered
-from pymc_augconj.engines.nested.surface import everywhere
+from pymc_augconj.engines.nested.density import (
+    LARGEST_LATTICE,
+    Scaling,
+    ThetaDensity,
+    density_of,
+    lattice,
+    proposals,
+    scattered,
+)
+from pymc_augconj.engines.nested.fit import everywhere
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 8])

@@ -13,8 +13,7 @@ from pymc_augconj.engines.ep.objective import (
     SiteGroup,
     all_moments,
 )
-from pymc_augconj.engines.ep.quantile import solve_qp
-from pymc_augconj.engines.ep.solve import solve
+from pymc_augconj.engines.ep.solve import solve, solve_qp
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
 from pymc_augconj.likelihoods.density import LikelihoodDensity

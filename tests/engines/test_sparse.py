@@ -24,8 +24,7 @@ from pymc_augconj.engines.sparse.rows import (
     slope_sums,
 )
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)

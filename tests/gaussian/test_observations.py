@@ -12,8 +12,7 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import ConditionedPredictors
 from pymc_augconj.latents.by_observations import ObservationSolver
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.point import FixedValue

@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import ConditionedPredictors
-from pymc_augconj.gaussian.weights import cholesky, weight_precision
+from pymc_augconj.gaussian.sites import cholesky, weight_precision
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.point import FixedValue

@@ -11,8 +11,7 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
 from pymc_augconj.latents.choice import SOLVERS, cheapest_solver, condition
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection
 from pymc_augconj.point import FixedValue

@@ -15,10 +15,9 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_filter import FilterPosterior, FilterSolver
 from pymc_augconj.latents.by_observations import ObservationSolver
-from pymc_augconj.latents.diagonal import DiagonalPrior
-from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.dense import DiagonalPrior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.markov import MarkovPrior
-from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs

@@ -6,8 +6,7 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
 from pymc_augconj.point import FixedValue

@@ -15,10 +15,8 @@ from pymc_augconj.latents.by_grid import (
     precision_factors,
 )
 from pymc_augconj.latents.choice import cheapest_solver, condition
-from pymc_augconj.latents.diagonal import DiagonalPrior
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.kronecker import kronecker_product
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.dense import DiagonalPrior, kronecker_product
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 

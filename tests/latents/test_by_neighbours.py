@@ -8,9 +8,8 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_neighbours import IncompleteSolver
-from pymc_augconj.latents.diagonal import DiagonalPrior
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.dense import DiagonalPrior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.vecchia import Neighbours

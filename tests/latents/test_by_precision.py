@@ -14,8 +14,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSolver
 from pymc_augconj.latents.by_precision import IndependentSolver, PrecisionSolver
 from pymc_augconj.latents.choice import choose_solver, condition
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.sparse import SparsePattern, find_pattern

@@ -21,11 +21,10 @@ from pymc_augconj.latents.by_observations import ObservationSolver
 from pymc_augconj.latents.by_precision import PrecisionSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.choice import CertifiedSolver
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
+from pymc_augconj.linalg.dense import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
-from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 
 N_PROBLEMS = 40
 RNG = np.random.default_rng(5)

@@ -13,9 +13,8 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.choice import SOLVERS
-from pymc_augconj.latents.diagonal import FLAT_STD
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.dense import FLAT_STD
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection
 

@@ -8,11 +8,9 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.dense import DensePrior, FactorPrior
-from pymc_augconj.latents.diagonal import DiagonalPrior
-from pymc_augconj.latents.kronecker import KroneckerPrior
+from pymc_augconj.latents.dense import DensePrior, DiagonalPrior, FactorPrior, KroneckerPrior
+from pymc_augconj.latents.joint import block_prior, kind_of
 from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
-from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 
 

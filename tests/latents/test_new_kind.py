@@ -1,4 +1,4 @@
-"""A kind of prior made for tests in the engines: its class and an entry in the registry."""
+"""A kind of prior made for tests in the engines: its class and an entry in the table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.latents import registry
+from pymc_augconj.engines.variational.site_rules import CoordinateAscent
+from pymc_augconj.latents import joint
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.linalg.linear_map import RowSelection
@@ -29,7 +29,7 @@ COV = STEP**2 * np.minimum.outer(np.arange(1.0, SIZE + 1), np.arange(1.0, SIZE +
 
 @pytest.fixture
 def model(monkeypatch) -> LatentGaussianModel:
-    monkeypatch.setitem(registry._KINDS, RandomWalk.kind, RandomWalk)
+    monkeypatch.setitem(joint._KINDS, RandomWalk.kind, RandomWalk)
     block = replace(a_block(RandomWalk, SIZE), scale=Constant(np.array(STEP)))
     site = Site(
         name="y", likelihood=lift(Normal()), size=Y.size, rows=slice(0, Y.size), y=Constant(Y),

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import expit, gammaln, ndtr
 
 from pymc_augconj.distributions.classes import BayesianSVM as PyMCBayesianSVM
-from pymc_augconj.distributions.matern_noise import MaternNoise as PyMCMaternNoise
+from pymc_augconj.distributions.classes import MaternNoise as PyMCMaternNoise
 from pymc_augconj.distributions.super_gaussian import SuperGaussian as PyMCSuperGaussian
 from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit

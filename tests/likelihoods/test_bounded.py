@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from pymc_augconj.likelihoods.bounded import BoundedNormal
+from pymc_augconj.likelihoods.generic import BoundedNormal
 
 
 def exact(lower, upper, mu, tau, mean, var):

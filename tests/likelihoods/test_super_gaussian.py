@@ -10,7 +10,7 @@ from pymc_augconj.distributions.formula import Formula
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
-from pymc_augconj.recognition.observed.super_gaussian import phi_of
+from pymc_augconj.recognition.observed.match import phi_of
 
 Y, MEAN, VAR = np.array([0.0, 1.0, -2.0]), np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.3, 2.0])
 C_SQUARED = (Y - MEAN) ** 2 + VAR

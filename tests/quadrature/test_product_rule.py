@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.quadrature import nodes as rules
-from pymc_augconj.quadrature.expectation import gaussian_cubature
-from pymc_augconj.quadrature.nodes import product_rule
+from pymc_augconj.quadrature import expectation as rules
+from pymc_augconj.quadrature.expectation import gaussian_cubature, product_rule
 
 SITES = 8
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.quadrature.nodes import (
+from pymc_augconj.quadrature.expectation import (
     fixed_points,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,

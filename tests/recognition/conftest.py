@@ -19,8 +19,8 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import make_plan
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode import python_mode
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.checks.checks import WholeDensity
+from pymc_augconj.recognition.recognizer import Recognition
 from tests.modes import AS_WRITTEN
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point

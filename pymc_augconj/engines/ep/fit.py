@@ -36,8 +36,7 @@ from .objective import (
     Sweep,
     tilted_quadratures,
 )
-from .quantile import solve_qp
-from .solve import solve
+from .solve import solve, solve_qp
 
 Report = Callable[[Iteration, EPEvaluation], None]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_augconj.engines.anderson import Anderson, extrapolate
 from pymc_augconj.engines.options import SMALLEST_DAMPING
+from pymc_augconj.engines.variational.ascent import Anderson, extrapolate
 from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
 from pymc_augconj.typing import Array
 

@@ -13,7 +13,6 @@
 ``parts``           the parts into which the latents are divided, one Gaussian move each
 ``pooled``          observations with one predictor as one observation
 ``sampler``         one step: the moves in the order that makes them exact
-``site_terms``      the sites of a part given ω, at any hyperparameters
 ``state``           the state that moves hand on, and densities for the updates
 ``tilted``          Gaussian latents times the ratio of densities to held sites
 ==================  =======================================================

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import Point

@@ -7,7 +7,6 @@
 ``inducing``   inducing inputs, processes there, and the posterior of their weights
 ``model``      a recognised model in components whose weights are independent
 ``rows``       sums over rows of the data; rows in memory, on several threads
-``sites``      observations of some rows: their bound and target sites
 ``svi``        stochastic variational inference: rates, Adam, the check of convergence
 ``weights``    a recognised model in the weights of inducing points, for samplers
 =============  ===================================================================

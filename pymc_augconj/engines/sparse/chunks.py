@@ -23,7 +23,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .inducing import WeightsPosterior
-from .model import SparseModel
+from .model import SparseModel, SparseSites
 from .rows import (
     Batch,
     BatchPart,
@@ -36,7 +36,6 @@ from .rows import (
     natural_sums,
     slope_sums,
 )
-from .sites import SparseSites
 
 # Chunks of which a minibatch has rows.
 _CHUNKS = 4

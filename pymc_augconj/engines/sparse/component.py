@@ -25,10 +25,9 @@ import numpy as np
 
 from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import Component, restricted_model
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import KeptParts, block_prior
 from pymc_augconj.linalg.dense import TriangularFactor
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.unlocked import add_outer

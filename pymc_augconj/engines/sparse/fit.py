@@ -30,8 +30,7 @@ from pymc_augconj.engines.variational.bound import Stage, stages_in_turn
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.point import Point
@@ -39,7 +38,7 @@ from pymc_augconj.typing import Array
 
 from .chunks import ChunkedData, RowsInChunks
 from .inducing import WeightsPosterior, inducing_block
-from .model import SparseModel
+from .model import SparseModel, SparseSites, mean_field_rule
 from .rows import (
     EvaluatedRows,
     Reducer,
@@ -51,7 +50,6 @@ from .rows import (
     slope_sums,
     start_sums,
 )
-from .sites import SparseSites, mean_field_rule
 
 
 def outcome_of(

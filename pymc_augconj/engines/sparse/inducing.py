@@ -15,7 +15,7 @@ from scipy.linalg.blas import dtrsv
 from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.linalg.dense import (
     TriangularFactor,
     cholesky_with_jitter,

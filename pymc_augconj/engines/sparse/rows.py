@@ -19,8 +19,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .inducing import WeightsPosterior, joined
-from .model import SparseDesign, SparseModel
-from .sites import SparseSites
+from .model import SparseDesign, SparseModel, SparseSites
 
 # Numbers in the largest array of a pass over all rows: 80 MB.
 _LARGEST = 10_000_000

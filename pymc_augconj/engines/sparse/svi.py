@@ -30,8 +30,7 @@ import numpy as np
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
 from pymc_augconj.engines.options import SVIOptions
 from pymc_augconj.engines.variational.ascent import LEAST_WEIGHT, NARROW, WILD
-from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
@@ -39,9 +38,8 @@ from .chunks import ChunkedData, RowsInChunks
 from .component import inducing_entry
 from .fit import outcome_of
 from .inducing import WeightsPosterior
-from .model import SparseModel
+from .model import SparseModel, SparseSites, mean_field_rule
 from .rows import Batch, Rows, RowsInMemory, State, all_slopes, expected_sums, start_sums
-from .sites import SparseSites, mean_field_rule
 
 # Robbins and Monro's (delay, forgetting): nearly the average over all minibatches so far. Measured
 # on 180 000 logistic observations with M = 200, distance of the bound from the best one after 400

@@ -26,14 +26,14 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.base import ProcessPrior
-from pymc_augconj.engines.variational.vgp import expectations
+from pymc_augconj.engines.variational.site_rules import expectations
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import MultiDensity, lift
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Argument, FixedValue, Key, Point, PointMap
-from pymc_augconj.quadrature.nodes import normal_nodes
+from pymc_augconj.quadrature.expectation import normal_nodes
 from pymc_augconj.typing import Array
 
 from .inducing import factor_at, selection_of

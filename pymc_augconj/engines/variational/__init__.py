@@ -1,9 +1,8 @@
 """Variational fits that move one site for each observation.
 
-============  ========================================================
-``ascent``    the loop that increases the bound, and the engine made of a site rule
-``bound``     the evidence lower bound as a function of the sites, and its gradient by θ
-``cavi``      coordinate ascent on the augmented model
-``vgp``       the variational Gaussian approximation
-============  ========================================================
+==============  ========================================================
+``ascent``      the loop that increases the bound, and the engine made of a site rule
+``bound``       the evidence lower bound as a function of the sites, and its gradient by θ
+``site_rules``  the variational Gaussian approximation; coordinate ascent
+==============  ========================================================
 """

@@ -1,9 +1,8 @@
 """Checks of a parsed model against PyMC's log density.
 
 =================  ============================================================
-``checks``         the comparison
+``checks``         the comparison, at once and with a running chain
 ``densities``      PyMC's own log densities as graphs, and warnings of their faults
 ``propriety``      refuses flat coefficients whose posterior is improper
-``whole_density``  PyMC's log density of a whole model, for comparison with a chain
 =================  ============================================================
 """

@@ -22,9 +22,9 @@ from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_name
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
+from pymc_augconj.recognition.graph.interpreter import overflows
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.graph.whole_numbers import overflows
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts

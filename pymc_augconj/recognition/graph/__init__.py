@@ -2,16 +2,12 @@
 
 =================  ==================================================================
 ``affine``         whether a predictor is affine in the latents, and its coefficients
-``complements``    log(1 − F) in forms that keep their digits
-``constants``      constants in a graph
 ``dependence``     the index of a model: random variables, their parents and names
-``derive``         PyMC's log density and distribution function as graphs
+``derive``         PyMC's log density and distribution function as graphs; log(1 − F)
 ``functions``      graphs as functions of PyMC's point
-``interpreter``    execution of a graph, one NumPy call for each operation
+``interpreter``    execution of a graph, one NumPy call for each operation; whole numbers
 ``rewrite``        simplification to one spelling; guards against rounding
 ``rounding``       bounds on the rounding of a graph's results
-``signs``          whether the sign of a graph depends on some of its inputs
 ``space``          from random variables to PyMC's point
-``whole_numbers``  constant whole numbers that overflow
 =================  ==================================================================
 """

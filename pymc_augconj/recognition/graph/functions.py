@@ -26,8 +26,7 @@ from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Index
 
-from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
-from .whole_numbers import in_real_numbers
+from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, in_real_numbers, interpret
 
 # Keys are a Key, as in a Point.
 Inputs = Mapping[Any, Variable]

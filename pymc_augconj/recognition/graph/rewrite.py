@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -22,11 +23,12 @@ from pytensor.scalar.basic import EQ, Switch
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.rewriting.shape import ShapeFeature
+from pytensor.tensor.type import TensorType
 
 from pymc_augconj.python_mode import EXCLUDED
 
-from .constants import constant_number
-from .whole_numbers import in_real_numbers
+from .functions import PointFunction
+from .interpreter import in_real_numbers, is_constant
 
 # Makes a fused operation of a small power, which has no derivative.
 _FUSES = "local_pow_to_nested_squaring"
@@ -135,3 +137,23 @@ def _guarded(var: Variable) -> Variable | None:
 def _is(var: Variable, scalar_op: type) -> bool:
     op = None if var.owner is None else var.owner.op
     return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_op)
+
+
+def is_tensor(var: Variable) -> bool:
+    """Return whether ``var`` is an array, rather than a generator, say."""
+    return isinstance(var.type, TensorType)
+
+
+def folded(graph: Variable) -> Variable:
+    """Return a constant for a graph of constants, any other graph unchanged."""
+    if is_constant(graph):
+        return pt.constant(np.array(PointFunction(graph, {})({}), dtype=float))
+    return graph
+
+
+def constant_number(var: Variable) -> np.ndarray | None:
+    """Return the common number of all entries of a constant, or of a graph of constants."""
+    if not is_tensor(var) or not is_constant(var):
+        return None
+    value = np.asarray(PointFunction(var, {})({}))
+    return np.ravel(value)[:1] if np.unique(value).size == 1 else None

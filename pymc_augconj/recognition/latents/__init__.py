@@ -1,9 +1,7 @@
 """Gaussian latent variables.
 
 =================  ===================================================================
-``blocks``         latent blocks as the model record holds them
 ``innovations``    a model in the innovations of its Gaussian variables
-``kronecker``      products with a Kronecker product of Cholesky factors
 ``markov``         processes whose covariance function makes them Markov
 ``normal``           Gaussian variables by the names of their distributions; flat stand-ins
 ``precision``      the precision matrix of a Gaussian variable, from its log density

@@ -36,10 +36,8 @@ from pymc_augconj.linalg.state_space import (
     product_with_cov,
     transitions_of,
 )
-from pymc_augconj.recognition.graph.constants import constant_number
-from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
-from pymc_augconj.recognition.graph.rewrite import is_random
-from pymc_augconj.recognition.graph.whole_numbers import is_constant
+from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret, is_constant
+from pymc_augconj.recognition.graph.rewrite import constant_number, is_random
 from pymc_augconj.typing import Array
 
 # Dimension of the state and rate of the kernels at a lengthscale of one; ν = ½ twice, since PyMC's

@@ -22,7 +22,7 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
-from pymc_augconj.distributions.precision_ops import (
+from pymc_augconj.distributions.sparse_normal import (
     log_determinant,
     precision_prior,
     solve_precision,
@@ -37,11 +37,10 @@ from pymc_augconj.recognition.graph.affine import (
     has_misleading_derivative,
     is_affine,
 )
-from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 from pymc_augconj.recognition.graph.functions import UNCONNECTED
-from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.graph.rewrite import folded, simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable

@@ -2,22 +2,15 @@
 
 ===================  =====================================================================
 ``affine_parts``     the affine predictors through which graphs depend on the latents
-``axes``             axes of the predictor in graphs, and indices beside it
-``data``             checks of data and inputs
-``errors``           messages where there is no augmentation
+``errors``           messages where there is no augmentation, or no latent variable
 ``generic``          any distribution, through PyMC's own log density
-``link_probe``       numerical recognition of a link
 ``links``            separation of links and powers from a parameter
-``match``            matching observed variables to likelihoods
-``mixtures``         mixtures whose components have augmentations
+``match``            matching observed variables to likelihoods; super-Gaussian ones
 ``observed_graph``   observed variables and potentials as flat graphs
-``ordered``          cumulative logit models in closed form
-``patterns``         matching the patterns of likelihoods
-``potentials``       reading ``pm.Potential`` as a density
-``priors``           priors that are not normal, as observations without data
+``patterns``         matching the patterns of likelihoods; mixtures of these
+``potentials``       ``pm.Potential`` and other priors as observations without data
 ``row_reader``       graphs of N observations as functions of rows, and their parameters
 ``rows``             densities of single observations, for any number of rows
-``super_gaussian``   super-Gaussian likelihoods, stated by log φ or |y − f|
-``vector_outcomes``  vectors of dependent observations, as single entries
+``vector_outcomes``  vectors of dependent observations, as single entries; checks of data
 ===================  =====================================================================
 """

@@ -11,14 +11,18 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Mul, Sign, Switch
-from pytensor.tensor.basic import Join
+from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.affine import (
@@ -26,14 +30,13 @@ from pymc_augconj.recognition.graph.affine import (
     descendants,
     has_misleading_derivative,
     is_affine,
+    scalar_name,
 )
-from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
-from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.graph.signs import has_fixed_sign
+from pymc_augconj.recognition.graph.rewrite import constant_number, is_tensor, simplify
 
-from .axes import axes_of, is_separate
-from .link_probe import without_number
+from .links import without_number
+from .rows import axes_of, is_separate
 
 #: What may be found in place of predictors.
 PRODUCT = "a product of predictors, which is not affine in all latents together"
@@ -327,3 +330,45 @@ def column_of(var: TensorVariable, axis: int, k: int) -> TensorVariable:
         order = [i for i in op.new_order if i != inner]
         return column.dimshuffle([i if i == "x" else i - (i > inner) for i in order])
     return var[(*(slice(None),) * axis, k)]
+
+
+_POSITIVE = frozenset({"Cosh", "Exp", "Exp2", "Sigmoid", "Softplus"})
+# Of positive arguments.
+_KEEP_POSITIVE = frozenset({"Add", "Expm1", "Log1p", "Maximum", "Minimum", "Pow"})
+# The sign of the value follows from the signs of the arguments.
+_KEEP_SIGN = frozenset(
+    {"Abs", "Cast", "Identity", "Mul", "Neg", "Reciprocal", "Second", "Sqr", "Sqrt", "TrueDiv"}
+)
+_SHAPES = (Alloc, DimShuffle, Reshape, SpecifyShape, Subtensor, ViewOp)
+
+
+def has_fixed_sign(graph: Variable, inputs: Sequence[Variable]) -> bool:
+    """Return whether ``graph`` visibly has the same sign for all values of ``inputs``."""
+    if not depends_on(graph, inputs) or _is_positive(graph):
+        return True
+    parts = _values(graph) if scalar_name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
+    return bool(parts) and all(has_fixed_sign(part, inputs) for part in parts)
+
+
+def _is_positive(graph: Variable) -> bool:
+    if isinstance(graph, Constant):
+        return bool(np.all(np.asarray(graph.data) > 0))
+    if scalar_name(graph) in _POSITIVE:
+        return True
+    parts = _values(graph)
+    kept = scalar_name(graph) in _KEEP_POSITIVE | _KEEP_SIGN - {"Neg"} or _has_shape_alone(graph)
+    return kept and bool(parts) and all(map(_is_positive, parts))
+
+
+def _values(graph: Variable) -> list[Variable]:
+    """Return the inputs whose values determine the values of ``graph``."""
+    if graph.owner is None:
+        return []
+    inputs = list(graph.owner.inputs)
+    if _has_shape_alone(graph):
+        return inputs[:1]
+    return inputs[1:] if scalar_name(graph) == "Second" else inputs
+
+
+def _has_shape_alone(graph: Variable) -> bool:
+    return graph.owner is not None and isinstance(graph.owner.op, _SHAPES)

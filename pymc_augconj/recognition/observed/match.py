@@ -1,4 +1,10 @@
-"""Matches of observed variables to likelihoods, by simplified graphs."""
+"""Matches of observed variables to likelihoods, by simplified graphs.
+
+Formulas of super-Gaussian likelihoods, ``pac.SuperGaussian`` or ``pm.CustomDist``, become plain
+functions of NumPy arrays. A user's log density ψ(|y − f|) is written with y = f + e. If
+simplification removes f, it is a location family; if it is equal for e and −e, it is a function of
+r = e², log C + log φ(r); and if φ is completely monotone, it has an augmentation.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +12,38 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.custom import CustomDistRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 
+from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.distributions.normalizer import (
+    check_integrable,
+    check_phi,
+    distinct,
+    initial_values,
+)
 from pymc_augconj.distributions.super_gaussian import Family, SuperGaussianRV
 from pymc_augconj.errors import (
+    AugmentationError,
     NotAffineError,
     RecognitionError,
     UnknownLikelihoodError,
 )
 from pymc_augconj.likelihoods.base import Pattern
+from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
     distribution_parameters,
 )
-from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .affine_parts import PRODUCT
@@ -37,10 +56,156 @@ from .errors import (
     unknown_link,
 )
 from .generic import read_generic
-from .mixtures import read_mixture
 from .observed_graph import ObservedGraph
-from .patterns import Candidate, candidates_of, match_patterns
-from .super_gaussian import is_custom, likelihood_of, parameters_of_family, read_custom
+from .patterns import Candidate, candidates_of, match_patterns, read_mixture
+
+# Values of r at which a log density is compared with its mirror image.
+_GRID = np.geomspace(1e-6, 1e6, 25)
+_TOLERANCE = 1e-9
+
+
+def phi_of(formula: Formula) -> Phi:
+    """Return log φ with its derivatives as functions of NumPy arrays."""
+    names = _names(formula.parameters)
+    return Phi(names=names, log_phi=formula.evaluate, slope=partial(formula.evaluate, order=1))
+
+
+def likelihood_of(model: ModelIndex, rv: Variable, family: Family) -> SuperGaussian:
+    """Return the likelihood; raise RecognitionError if a requested closed form does not exist."""
+    phi = phi_of(family.log_phi)
+    if not family.closed_form:
+        return SuperGaussian(phi, family.is_location)
+    _, *parameters = distribution_parameters(rv)
+    values = distinct(initial_values(family.select("log_phi", parameters), model.model))[0]
+    known = SuperGaussian.find_known(phi, values)
+    if known is None:
+        raise RecognitionError(
+            f"observed variable {rv.name!r}: expected, with closed_form=True, a log_phi of a known "
+            "family, found none that agrees with it; tried Laplace, Matérn (3/2 and 5/2), "
+            "Student-t and logistic; leave closed_form=True out to draw ω by inversion of φ"
+        )
+    return SuperGaussian(phi, family.is_location, known)
+
+
+def parameters_of_family(
+    family: Family, y: Variable, parameters: Sequence[Variable]
+) -> dict[str, Variable]:
+    """Return the graphs of the likelihood's parameters, by their names in ``params``."""
+    names = _names(family.log_phi.parameters)
+    named = dict(zip(names, family.select("log_phi", parameters), strict=True))
+    return {**named, **family.constants(pt.as_tensor(y), parameters)}
+
+
+def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
+    # Numbered, because names need be neither given nor distinct.
+    return tuple(f"phi_{i}" for i in range(len(parameters)))
+
+
+# -- pm.CustomDist --------------------------------------------------------------------------------
+
+
+def is_custom(rv: Variable) -> bool:
+    """Return whether ``rv`` is a ``pm.CustomDist`` with a ``logp``."""
+    return isinstance(rv.owner.op, CustomDistRV)
+
+
+def read_custom(
+    model: ModelIndex, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
+) -> tuple[Family, list[Variable]]:
+    """Return the family of a ``pm.CustomDist``, and f and its parameters for it.
+
+    ``params`` are its parameters, in terms of the innovations. Raises UnknownLikelihoodError with
+    the reason if it is not a super-Gaussian location family.
+    """
+    tried = (
+        f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "
+        "location family, log p(y | f) = log C + log φ((y − f)²), but "
+    )
+    advice = (
+        "; state it by pac.SuperGaussian if it is one, or sample this model with pm.sample's NUTS"
+    )
+    where = [i for i, parameter in enumerate(params) if depends_on(parameter, latents)]
+    if len(where) != 1:
+        raise UnknownLikelihoodError(
+            f"{tried}{len(where)} of its parameters depend on Gaussian latent variables, expected "
+            f"one{advice}"
+        )
+    (position,) = where
+    symbols = [_symbol(p, i, i == position) for i, p in enumerate(params)]
+    f = symbols[position]
+    e = pt.vector("e")
+    try:
+        log_density = _log_density(rv, symbols, f + e)
+    except Exception as error:
+        # A user's function can fail in any way.
+        raise UnknownLikelihoodError(
+            f"{tried}its logp could not be evaluated for vectors ({error}){advice}"
+        ) from error
+    if depends_on(log_density, f):
+        raise UnknownLikelihoodError(
+            f"{tried}simplifying its log density at y = f + e leaves f in it, expected a function "
+            f"of y − f alone{advice}"
+        )
+
+    def psi(r: Variable, sign: float = 1.0) -> Variable:
+        return substitute([log_density], {e: sign * pt.sqrt(r)})[0]
+
+    others, start = (
+        {s: _flat(p, s) for s, p in zip(symbols, graphs, strict=True) if s is not f}
+        for graphs in (params, distribution_parameters(rv))
+    )
+    try:
+        log_c = Formula(lambda y: psi(pt.zeros((1,))), "log_c")
+        phi = Formula(lambda r: psi(r) - psi(pt.zeros((1,))), "log_phi")
+        values = _values(phi, start, model)
+        mirrored = Formula(lambda r: psi(r, -1.0) - psi(pt.zeros((1,))), "log_phi")
+        if not np.isfinite(_at_zero(log_c, start, model)).all():
+            raise AugmentationError("its density is zero or infinite at y = f")
+        if not np.allclose(
+            _on_grid(phi, values),
+            _on_grid(mirrored, _values(mirrored, start, model)),
+            rtol=_TOLERANCE,
+            atol=_TOLERANCE,
+        ):
+            raise AugmentationError("its density is not the same at f + e and f − e")
+        check_phi(phi, values)
+        check_integrable(phi, values)
+    except AugmentationError as error:
+        raise UnknownLikelihoodError(f"{tried}{str(error).rstrip('.')}{advice}") from None
+    family = Family(phi, None, log_c)
+    parameters = substitute(family.parameters, others)
+    return family, [params[position], *parameters]
+
+
+def _symbol(parameter: Variable, i: int, is_predictor: bool) -> Variable:
+    scalar = all(parameter.type.broadcastable) and not is_predictor
+    return pt.tensor(f"parameter {i}", dtype=parameter.dtype, shape=() if scalar else (None,))
+
+
+def _flat(parameter: Variable, symbol: Variable) -> Variable:
+    return parameter.reshape(()) if symbol.ndim == 0 else parameter.ravel()
+
+
+def _log_density(rv: Variable, symbols: Sequence[Variable], y: Variable) -> Variable:
+    rng = rv.owner.inputs[0]
+    outputs = rv.owner.op.make_node(rng, None, *symbols).outputs
+    return simplify([pm.logp(outputs[1], y)])[0]
+
+
+def _values(
+    formula: Formula, start: dict[Variable, Variable], model: ModelIndex
+) -> list[np.ndarray]:
+    return initial_values(substitute(formula.parameters, start), model.model)
+
+
+def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
+    # Parameters may differ between observations: a row a value, a column a point of the grid.
+    columns = [np.reshape(v, (-1, 1)) if np.size(v) > 1 else v for v in values]
+    return formula.evaluate(_GRID, columns)
+
+
+def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: ModelIndex) -> np.ndarray:
+    return log_c.evaluate(np.zeros(1), _values(log_c, start, model))
 
 
 class Scope(IntEnum):

@@ -23,8 +23,8 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
 from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.rewrite import constant_number, is_tensor
 
 from .affine_parts import AffinePart, is_zero
 from .rows import RowFunction, conjuncts, dependents, rebuild

@@ -1,9 +1,8 @@
 """Parts of the user's model that predictions and results need.
 
 ================  ===================================================
-``draws``         predictors at new inputs from posterior draws
 ``evaluate``      functions of the model that results need
-``latent_draws``  from latents to the variables of the user's model
+``latent_draws``  from latents to the user's variables; predictors at new inputs from draws
 ``linear_time``   draws of a Markov process at new inputs, in linear time
 ``new_inputs``    the predictors of an observed variable at new inputs
 ``transitions``   the next values of a time series

@@ -18,7 +18,7 @@ from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
-from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import Recognition
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
 _ROUNDING = 256.0 * np.finfo(float).eps

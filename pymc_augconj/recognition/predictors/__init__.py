@@ -1,10 +1,8 @@
 """Predictors as functions of the point.
 
 ================  =================================================================
-``coefficients``  maps that are sums of fixed maps, found from their graph
+``coefficients``  products with a map; maps that are sums of fixed maps
 ``designs``       the linear map A(θ) of a block, by evaluating it on a few vectors
 ``predictors``    the stacked predictors
-``products``      products of a vector with such a map; maps whose rows have a single entry
-``random_mean``   prior means that depend on Gaussian latents
 ================  =================================================================
 """

@@ -21,7 +21,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Index
 
-from .products import Parts, Product, Selection, find_selection, random_vector, random_vectors
+from .coefficients import Parts, Product, Selection, find_selection, random_vector, random_vectors
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000

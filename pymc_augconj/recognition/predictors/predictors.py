@@ -24,9 +24,8 @@ from pymc_augconj.recognition.graph.space import Pullback, ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
-from .coefficients import find_coefficients
+from .coefficients import COEFFICIENTS, DIRECTION, Parts, Product, find_coefficients
 from .designs import BlockMap
-from .products import COEFFICIENTS, DIRECTION, Parts, Product
 
 # Elementwise ops with a kink, whose structure at a few values of θ may differ elsewhere.
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})

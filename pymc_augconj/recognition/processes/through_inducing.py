@@ -14,7 +14,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.quadrature.nodes import N_NODES, normal_nodes
+from pymc_augconj.quadrature.expectation import N_NODES, normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.rewrite import substitute
 

@@ -2,10 +2,7 @@
 
 ===================  =====================================================
 ``choice``           which Gaussian variables are integrated out
-``columns``          vectors whose entries each scale one latent
 ``entries``          vectors whose entries are independent given all other variables
-``errors``           messages where there is no latent variable
-``forward``          free variables that nothing observed depends on
-``structure``        roles, and which variables are drawn from their distributions
+``structure``        roles, and which variables are drawn; those that nothing observed needs
 ===================  =====================================================
 """

@@ -31,12 +31,15 @@ from pymc_augconj.recognition.latents.normal import (
     find_gaussian_variables,
 )
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
+from pymc_augconj.recognition.observed.errors import has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
-from pymc_augconj.recognition.observed.priors import match_prior
+from pymc_augconj.recognition.observed.potentials import (
+    match_potential,
+    match_prior,
+    read_potential,
+)
 
-from .errors import has_integrated_process, no_latent
 from .structure import Structure, forward_variables
 
 # Entries of a vector that slices update one after the other, at a factorisation or more each.

@@ -2,13 +2,20 @@
 
 A variable on which no observation depends is drawn, if PyMC's draws follow the density that PyMC's
 samplers use. Otherwise the variable is sampled by its density.
+
+On imputed observations and ``gp.conditional`` nothing observed depends. Given all other variables
+they are drawn exactly from their own distribution, in one block with the latents, whose update
+integrates them out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV, default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV
@@ -17,13 +24,18 @@ from pymc.distributions.transforms import _default_transform
 from pymc.model import Model
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.op import HasInnerGraph, Op
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorConstant
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import ColumnScales, EntryDensities, Hyperparameter
-from pymc_augconj.point import Point
+from pymc_augconj.model import ColumnScales, EntryDensities, ForwardVariable, Hyperparameter
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.derive import log_density_of
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
@@ -201,3 +213,89 @@ def _is_without_random(op: Op) -> bool:
     # Without a given function PyMC has one that raises.
     name = getattr(getattr(op, "_random_fn", None), "__qualname__", "")
     return isinstance(op, CustomDistRV) and name.startswith(default_not_implemented.__qualname__)
+
+
+def read_forward(
+    structure: Structure, space: ValueSpace, point: Point
+) -> tuple[ForwardVariable, ...]:
+    """Return the variables that only predictions need, in an order in which to draw them.
+
+    ``point`` may be any: it gives the shapes of its entries.
+    """
+    values = space.model.rvs_to_values
+    inputs = {}
+    for latent in structure.latents:
+        inputs[Argument("value", latent.name)] = latent.value_input
+    for rv in structure.forward:
+        inputs[values[rv].name] = values[rv]
+    # From random variables to graphs of values; these variables may depend on each other.
+    replacements = {
+        **space.model.given_data,
+        **{latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents},
+    }
+    found = []
+    for rv in structure.forward:
+        arguments = space.model.in_values(substitute(rv.owner.inputs, replacements))
+        node = rv.owner.clone_with_new_inputs(arguments)
+        draw = node.outputs[rv.owner.outputs.index(rv)]
+        value, transform = values[rv], space.model.rvs_to_transforms[rv]
+        if transform is None:
+            natural, drawn_value = value, draw
+            log_jacobian = 0.0
+        else:
+            natural = transform.backward(value, *node.inputs)
+            drawn_value = transform.forward(draw, *node.inputs)
+            log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
+        # These include the generators of the components of a compound distribution.
+        leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
+        generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
+        own = dict(zip(leaves, generators.values(), strict=True)) | _copies_of_numbers(draw)
+        (drawn_value,) = substitute([drawn_value], own)
+        log_density = log_density_of(space.model, draw, natural)
+        if log_density is None:
+            raise RecognitionError(
+                f"variable {rv.name!r}: expected a distribution with a log density, found "
+                f"{type(rv.owner.op).__name__.removesuffix('RV')}, for which PyMC has none; give "
+                "it one (logp=), or remove the variable, which nothing observed depends on"
+            )
+        log_density = log_density.sum() + log_jacobian
+        replacements[rv] = pt.specify_shape(natural, rv.type.shape).astype(rv.dtype)
+        found.append(
+            ForwardVariable(
+                name=rv.name,
+                value_name=value.name,
+                shape=tuple(point[value.name].shape),
+                draw=_ForwardDraw(
+                    space.function(drawn_value.astype(value.dtype), {**inputs, **generators}),
+                    tuple(generators),
+                ),
+                log_density=space.function(log_density.astype("float64"), inputs),
+            )
+        )
+    return tuple(found)
+
+
+def _copies_of_numbers(graph: Variable) -> dict[Variable, Variable]:
+    """Return constants equal to those of a graph that are a number.
+
+    PyTensor makes the array of such a constant read-only when another graph with it is rewritten;
+    SciPy then fails to broadcast what was computed from it before.
+    """
+    return {
+        leaf: type(leaf)(leaf.type, np.array(leaf.data))
+        for leaf in graph_inputs([graph])
+        if isinstance(leaf, TensorConstant) and leaf.data.size == 1
+    }
+
+
+class _ForwardDraw:
+    """Draws from a graph whose generators are inputs."""
+
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]) -> None:
+        self._function, self._generators = function, generators
+
+    def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:
+        children: dict[Argument, Any] = dict(
+            zip(self._generators, rng.spawn(len(self._generators)), strict=True)
+        )
+        return np.array(self._function({**point, **children}))

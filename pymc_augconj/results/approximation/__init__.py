@@ -4,7 +4,6 @@
 ``approximation``  the class that ``pac.fit`` returns
 ``assembly``       the approximation made of an engine's result
 ``fitted_model``   the latents, densities and a fingerprint of the model at θ
-``layout``         names of axes and labels
 ``leave_one_out``  leave-one-out cross-validation by cavities; k̂ of importance ratios
 ``marginals``      marginal densities on grids
 ``model_check``    check that a fit, or draws, belong to a model

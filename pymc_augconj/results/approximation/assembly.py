@@ -13,8 +13,7 @@ import pandas as pd
 
 from pymc_augconj.engines.base import FitOutcome, Iteration, ProcessPrior, SparseProblem
 from pymc_augconj.engines.nested.importance import NestedPosterior
-from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
@@ -23,8 +22,15 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, Latent
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
-from .fitted_model import AffineMean, Fingerprint, FittedLatents, LazyMeans, PointwiseLogLikelihood
-from .layout import Labels, inducing_name
+from .fitted_model import (
+    AffineMean,
+    Fingerprint,
+    FittedLatents,
+    Labels,
+    LazyMeans,
+    PointwiseLogLikelihood,
+    inducing_name,
+)
 from .nested import NestedApproximation
 from .sparse import SparseApproximation
 

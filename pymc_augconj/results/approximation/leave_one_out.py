@@ -30,7 +30,7 @@ from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.model import Site
 from pymc_augconj.typing import Array, Index
 
-from .layout import Labels
+from .fitted_model import Labels
 
 # Largest k̂ by which ArviZ calls a value good, and observations that are done at once.
 _GOOD_K, _AT_ONCE = 0.7, 500

@@ -33,8 +33,7 @@ from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.typing import Array
 
 from .approximation import Approximation
-from .fitted_model import densities
-from .layout import inducing_inputs_name, inducing_name
+from .fitted_model import densities, inducing_inputs_name, inducing_name
 
 # Covariances from different operations differ by rounding if inputs are many length scales from
 # zero; predictions differ as little.

@@ -22,7 +22,7 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
 from .approximation import Approximation
-from .layout import inducing_inputs_name, inducing_name
+from .fitted_model import inducing_inputs_name, inducing_name
 from .summary import DEFAULT_DRAWS
 
 # Largest number n of inputs for joint draws of a process, which take an n × n matrix.

@@ -19,13 +19,11 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.nested.density import density_of
-from pymc_augconj.engines.nested.design import Scaling
+from pymc_augconj.engines.nested.density import Scaling, density_of
 from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
@@ -35,8 +33,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
-from .fitted_model import AffineMean, Fingerprint, FittedLatents
-from .layout import Labels
+from .fitted_model import AffineMean, Fingerprint, FittedLatents, Labels
 
 FORMAT = 2
 

@@ -19,8 +19,7 @@ from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-from .fitted_model import FittedLatents
-from .layout import Labels, inducing_name
+from .fitted_model import FittedLatents, Labels, inducing_name
 from .storage import save_state
 
 _WIDTH = 100

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm, t
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from pymc_augconj.recognition.checks.checks import WholeDensity
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.recognizer import read_model
 

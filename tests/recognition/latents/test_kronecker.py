@@ -10,7 +10,7 @@ import pymc_augconj as pac
 from pymc_augconj.latents.by_grid import GridSolver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.python_mode import python_mode
-from pymc_augconj.recognition.latents import kronecker
+from pymc_augconj.recognition.latents import normal
 
 cov = pm.gp.cov
 GRID = (4, 3, 5)
@@ -18,7 +18,7 @@ GRID = (4, 3, 5)
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch):
-    monkeypatch.setattr(kronecker, "_FEWEST", 5)
+    monkeypatch.setattr(normal, "_FEWEST", 5)
     monkeypatch.setattr(GridSolver, "multiplications", classmethod(_nothing))
 
 

@@ -14,8 +14,7 @@ from pymc.distributions.dist_math import normal_lccdf, normal_lcdf
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.observed import potentials
-from pymc_augconj.recognition.observed.axes import is_separate
-from pymc_augconj.recognition.observed.rows import RowFunction
+from pymc_augconj.recognition.observed.rows import RowFunction, is_separate
 
 N = 7
 RNG = np.random.default_rng(4)

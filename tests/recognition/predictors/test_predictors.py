@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
-from pymc_augconj.recognition.predictors.products import Product
+from pymc_augconj.recognition.predictors.coefficients import Product
 
 N = 8
 RNG = np.random.default_rng(3)

@@ -22,7 +22,7 @@ from pymc_augconj.latents.derivatives import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import SiteSum
-from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
+from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
+from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
@@ -177,7 +177,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
 
 @inner
 def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
-    """Return the estimated rounding error of the log evidence, see :mod:`.linalg.rounding`."""
+    """Return the estimated rounding error of the log evidence, see :mod:`.linalg.dense`."""
     size = w.s.size
     rough = EPS * size**2 * math.exp(min(log_det, 100.0))
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:

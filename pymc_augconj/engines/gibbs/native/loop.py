@@ -12,7 +12,7 @@ import numpy as np
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.linalg.rounding import SMALL_ERROR
+from pymc_augconj.linalg.dense import SMALL_ERROR
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array

@@ -20,7 +20,7 @@ from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.linalg.rounding import EPS, probes
+from pymc_augconj.linalg.dense import EPS, probes
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder

@@ -1,6 +1,7 @@
-"""The variational Gaussian approximation, for every likelihood with a log density.
+"""The site rules of the variational Gaussian approximation, and of coordinate ascent.
 
-The Gaussian q(f) that maximises E[log p(y | f)] − KL(q‖p) has, with mean m and covariance Σ,
+For every likelihood with a log density, the Gaussian q(f) that maximises E[log p(y | f)] − KL(q‖p)
+has, with mean m and covariance Σ,
 
     m = prior mean + K α,  αᵢ = E[∂ log p(yᵢ | ηᵢ)],
     Σ = (K⁻¹ + Λ)⁻¹,       λᵢ = −E[∂² log p(yᵢ | ηᵢ)],
@@ -12,10 +13,22 @@ vector and λᵢ a P × P matrix under their joint distribution, unless the expe
 independent predictors alone. Without a closed form a nested trapezoidal rule of up to four
 predictors has an error of 1e-10, see :mod:`pymc_augconj.quadrature.expectation`.
 
+Coordinate ascent on the augmented model has q(f) q(ω), each optimal given the other. The update of
+q(ω) given q(f) is in closed form, and q(f) depends on it through the expected site only. With q(ω)
+at its optimum, the bound of one site is
+
+    ℓ(m, v) = log ∫ exp( h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω) ) dω,
+
+whose derivatives are ∂ℓ/∂m = E[h] − E[λ] m and ∂ℓ/∂v = −½ E[λ]: the target sites of
+:mod:`.bound` are the expected sites, and a step onto them is a sweep of coordinate ascent, which
+never decreases the bound. Since ℓ ≤ E[log p(y | η)], the bound is below the bound of the VGP.
+
 References
 ----------
 Opper, M. & Archambeau, C. (2009). The variational Gaussian approximation revisited. Neural
 Computation 21.
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS, algorithm 1.
 """
 
 from __future__ import annotations
@@ -26,9 +39,32 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Expected, Params
 from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.model import Site
-from pymc_augconj.quadrature.expectation import MOST_PREDICTORS, gaussian_cubature
-from pymc_augconj.quadrature.nodes import quasi_monte_carlo_by_values
+from pymc_augconj.quadrature.expectation import (
+    MOST_PREDICTORS,
+    gaussian_cubature,
+    quasi_monte_carlo_by_values,
+)
 from pymc_augconj.typing import Array, Index
+
+
+class CoordinateAscent:
+    """The rule of CAVI; see :class:`~pymc_augconj.engines.variational.bound.SiteRule`."""
+
+    monotone = True
+    augmented = True
+
+    def full(self, site: Site) -> bool:
+        return site.likelihood.traits.coupled
+
+    def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
+        return site.likelihood.expected_log_bound(y, mean, cov, params)
+
+    def targets(
+        self, site: Site, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        value = site.likelihood.expected_log_bound(y, mean, cov, params)
+        return value, *site.likelihood.expected_sites(y, mean, cov, params)
+
 
 # Keeps closed forms finite; the derivative by a variance of zero does not matter.
 _SMALLEST_VAR = 1e-12
