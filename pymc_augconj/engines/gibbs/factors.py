@@ -60,8 +60,8 @@ _SMALL = 32
 # Factorisations in a step in which all latents are drawn at once.
 _FACTORISATIONS = 20.0
 # Cost of a row for each factor, in multiplications within a dense matrix: sums of sites, gathered
-# effects, auxiliary variables.
-_PER_ROW = 1500.0
+# effects, auxiliary variables. 30 to 65 ns, where a multiplication takes 0.33 ns.
+_PER_ROW = 200.0
 # Steps factor by factor must be so many times cheaper, as they mix less well; and a step with joint
 # draws must cost more than this number of multiplications.
 _CHEAPER, _FEW = 4.0, 1e8
