@@ -36,8 +36,8 @@ from pymc_augconj.recognition.processes.process import name_of
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.assembly import approximation_of
 from pymc_augconj.results.approximation.nested import NestedApproximation
+from pymc_augconj.results.approximation.sparse import approximation_of
 from pymc_augconj.results.approximation.summary import Fit
 
 from .chains import signs_of_impropriety

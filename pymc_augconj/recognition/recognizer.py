@@ -17,17 +17,17 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 from pymc_augconj.recognition.checks.checks import check_reading
 from pymc_augconj.recognition.checks.densities import (
+    check_proper,
     log_densities,
     log_prior,
     prior_terms,
     warn_of_faults,
     whole_potential,
 )
-from pymc_augconj.recognition.checks.propriety import check_proper
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import read_block
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.vector_outcomes import (

@@ -34,7 +34,7 @@ from pymc_augconj.typing import Array
 
 from .chain import Chain
 from .held_sites import HeldSites
-from .moves import columns, given_latents, latents
+from .moves import given_latents, latents
 from .parts import Part
 from .state import GibbsInfo, State, Update
 
@@ -145,7 +145,7 @@ class GibbsSampler:
                     continue
                 latents.draw_auxiliary(rng, chain, state, part)
                 for member in chain.plan.by_column:
-                    columns.update_columns(rng, chain, state, part, member)
+                    given_latents.update_columns(rng, chain, state, part, member)
                 relax = not chain.plan.by_column
                 latents.draw_latents(rng, chain, state, part, relax=relax)
         self._describe(state)
@@ -160,7 +160,7 @@ class GibbsSampler:
             return
         latents.draw_auxiliary(rng, chain, state, part)
         for member in chain.plan.by_column:
-            columns.update_columns(rng, chain, state, part, member)
+            given_latents.update_columns(rng, chain, state, part, member)
         before = dict(state.point)
         latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from

@@ -21,7 +21,7 @@ from pymc_augconj.engines.ep.fit import ExpectationPropagation
 from pymc_augconj.engines.hyperparameters import HyperClimb, Search
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.engines.variational.ascent import SiteFit
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import VariationalGaussian
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.model import LatentGaussianModel

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_augconj.engines.base import FitProblem, ProcessPrior, SiteRule
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.components import find_components

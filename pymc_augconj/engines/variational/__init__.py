@@ -1,8 +1,7 @@
 """Variational fits that move one site for each observation.
 
-==============  ========================================================
-``ascent``      the loop that increases the bound, and the engine made of a site rule
-``bound``       the evidence lower bound as a function of the sites, and its gradient by θ
-``site_rules``  the variational Gaussian approximation; coordinate ascent
-==============  ========================================================
+==============  ======================================================== ``ascent``      the loop
+that increases the bound, and the engine made of a site rule ``bound``       the evidence lower
+bound as a function of the sites, its gradient by θ, and the rules ==============
+========================================================
 """

@@ -20,9 +20,8 @@ from pymc_augconj.block import GaussianStructure, LatentBlock
 from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
 from .precision import PrecisionEntries, PrecisionGraph, PrecisionPullback

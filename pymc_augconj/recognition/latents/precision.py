@@ -23,8 +23,8 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.point import Point
+from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
 Entries = tuple[Index, Index, tuple[int, int] | None]

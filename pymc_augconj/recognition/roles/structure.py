@@ -32,11 +32,10 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import ColumnScales, EntryDensities, ForwardVariable, Hyperparameter
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 

@@ -22,8 +22,14 @@ from pymc_augconj.recognition.processes.input_data import checksums
 from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
-from .leave_one_out import leave_one_out, pareto_k
-from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
+from .leave_one_out import (
+    density_of_draws,
+    grid_of,
+    leave_one_out,
+    mixture_density,
+    pareto_k,
+    tilted_densities,
+)
 from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit
 
