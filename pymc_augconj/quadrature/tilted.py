@@ -251,31 +251,21 @@ class SiteDensity(Protocol):
 
 @dataclass(frozen=True)
 class Tilted:
-    """Moments of the tilted distributions of N sites, each of shape (N,).
+    """Moments of the tilted distributions of N sites, each of shape (N,)."""
 
-    Attributes
-    ----------
-    log_Z : ndarray
-        log ∫ p(y | f)^η N(f | m, v) df.
-    mean, var : ndarray
-    third, fourth : ndarray or None
-        Central moments E[(f − mean)³] and E[(f − mean)⁴], where asked for.
-    delta : ndarray or None
-        δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
-    error : ndarray or None
-        Estimated relative error of log Ẑ and of the moments; None for a closed form. A large error
-        means that the log density itself has this rounding error.
-    panels : Panels or None
-        Panels of the integrals; None for a closed form.
-    """
-
+    #: log ∫ p(y | f)^η N(f | m, v) df.
     log_Z: Array
     mean: Array
     var: Array
+    #: Central moments E[(f − mean)³] and E[(f − mean)⁴], where asked for.
     third: Array | None = None
     fourth: Array | None = None
+    #: δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
     delta: Array | None = None
+    #: Estimated relative error of log Ẑ and of the moments; None for a closed form. A large error
+    #: means that the log density itself has this rounding error.
     error: Array | None = None
+    #: Panels of the integrals; None for a closed form.
     panels: Panels | None = field(default=None, repr=False)
 
     @property

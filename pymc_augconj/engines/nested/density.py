@@ -58,19 +58,13 @@ _SPREAD, _STARS = 1.25, (-4.5, -2.5, 2.5, 4.5)
 
 @dataclass(frozen=True)
 class Scaling:
-    """The coordinates z of θ, both of shape (…, p).
+    """The coordinates z of θ, both of shape (…, p)."""
 
-    Attributes
-    ----------
-    mode : ndarray, shape (p,)
-    axes : ndarray, shape (p, p)
-        Orthonormal columns v_j.
-    width, skew : ndarray, shape (p,)
-        a and b.
-    """
-
+    #: θ at z = 0, shape (p,).
     mode: Array
+    #: Orthonormal columns v_j, shape (p, p).
     axes: Array
+    #: a and b, shape (p,).
     width: Array
     skew: Array
 

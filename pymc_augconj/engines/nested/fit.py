@@ -58,21 +58,13 @@ _PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 3, 8, 0.02
 
 @dataclass(frozen=True)
 class Node:
-    """The approximation at one θ.
+    """The approximation at one θ."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (p,)
-        θ, flat, on the unconstrained scale.
-    log_density : float
-        log p(θ) + log Z(θ); −∞ where there is no approximation.
-    h, lam : ndarray
-        Sites of all predictors, stacked.
-    converged : bool
-    """
-
+    #: θ, flat, on the unconstrained scale, shape (p,).
     x: Array
+    #: log p(θ) + log Z(θ); −∞ where there is no approximation.
     log_density: float
+    #: Sites of all predictors, stacked.
     h: Array
     lam: Array
     converged: bool

@@ -44,19 +44,11 @@ from .density import ThetaDensity
 
 @dataclass(frozen=True)
 class Given:
-    """The Gaussian of the latents given θ.
+    """The Gaussian of the latents given θ."""
 
-    Attributes
-    ----------
-    point : mapping
-        θ.
-    h, lam : ndarray
-        Sites.
-    prior : LatentPrior
-    posterior : Posterior
-    """
-
+    #: θ.
     point: Point
+    #: Sites.
     h: Array
     lam: Array
     prior: LatentPrior
@@ -65,40 +57,26 @@ class Given:
 
 @dataclass
 class NestedPosterior:
-    """Site approximations at the points of a design, and the density over θ.
-
-    Attributes
-    ----------
-    model : LatentGaussianModel
-    priors : LatentPriors
-    solver : str
-        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    members : sequence of Hyperparameter
-        Those that are integrated over.
-    start : mapping
-        The other entries of the point.
-    x : ndarray, shape (n, p)
-        θ at the points, flat, on the unconstrained scale; the mode is first.
-    log_density : ndarray, shape (n,)
-        log p(θ) + log Z(θ).
-    weights : ndarray, shape (n,)
-        Of the points as components of a mixture, of sum one; see :class:`.ThetaDensity`.
-    h, lam : ndarray, shape (n, …)
-        Sites at the points.
-    density : ThetaDensity, or None
-        None without hyperparameters.
-    """
+    """Site approximations at the points of a design, and the density over θ."""
 
     model: LatentGaussianModel
     priors: LatentPriors
+    #: The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     solver: str
+    #: Hyperparameters that are integrated over.
     members: Sequence[Hyperparameter]
+    #: The other entries of the point.
     start: Point
+    #: θ at the points, flat, on the unconstrained scale, shape (n, p); the mode is first.
     x: Array
+    #: log p(θ) + log Z(θ), shape (n,).
     log_density: Array
+    #: Weights of the points in a mixture, of sum one, shape (n,); see :class:`.ThetaDensity`.
     weights: Array
+    #: Sites at the points, shape (n, …).
     h: Array
     lam: Array
+    #: Density over θ; None without hyperparameters.
     density: ThetaDensity | None
 
     def entries(self, x: Array) -> dict[str, Array]:

@@ -19,41 +19,28 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable, varia
 
 @dataclass(eq=False)
 class ObservedGraph:
-    """One observed variable or potential, matched to a likelihood.
-
-    Attributes
-    ----------
-    value : Variable
-        Its observations; for a potential, the number of the term of each entry of its density.
-    predictors : list of TensorVariable
-        Graphs of η, each of shape (size,), in the innovations.
-    params : dict
-        Graphs of the likelihood's parameters: scalars, or of shape (size,).
-    shape : tuple of int
-        Shape of the observations. A vector of counts is one of them.
-    density : Variable, optional
-        Graph of a potential's log density, elementwise, in the innovations; that of an observed
-        variable is derived from its distribution.
-    refusal : AugmentationError, optional
-        The error of an engine that needs an augmentation; None if there is one.
-    y : Variable, optional
-        Graph of the observations for engines, if that is not ``value``.
-    names : tuple of str
-        Names of several predictors in reports.
-    is_prior : bool
-        As in :class:`~pymc_augconj.model.Site`.
-    """
+    """One observed variable or potential, matched to a likelihood."""
 
     variable: Variable
+    #: Its observations; for a potential, the number of the term of each entry of its density.
     value: Variable
     likelihood: Density
+    #: Graphs of η, each of shape (size,), in the innovations.
     predictors: list[TensorVariable]
+    #: Graphs of the likelihood's parameters: scalars, or of shape (size,).
     params: dict[str, TensorVariable]
+    #: Shape of the observations. A vector of counts is one of them.
     shape: tuple[int, ...]
+    #: Graph of a potential's log density, elementwise, in the innovations; that of an observed
+    #: variable is derived from its distribution.
     density: Variable | None = None
+    #: The error of an engine that needs an augmentation; None if there is one.
     refusal: AugmentationError | None = None
+    #: Graph of the observations for engines, if that is not ``value``.
     y: Variable | None = None
+    #: Names of several predictors in reports.
     names: tuple[str, ...] = ()
+    #: As in :class:`~pymc_augconj.model.Site`.
     is_prior: bool = False
 
     @property

@@ -42,29 +42,19 @@ from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 @dataclass(eq=False)
 class Structure:
-    """The roles of the model's variables.
+    """The roles of the model's variables."""
 
-    Attributes
-    ----------
-    latents : sequence of GaussianVariable
-        Gaussian variables that every predictor is affine in.
-    hyperparameters : list of Variable
-        Every other free random variable that the observations depend on.
-    forward : list of Variable
-        Free random variables that only predictions need, in topological order.
-    factors : list of Variable
-        Observed variables and potentials that depend on hyperparameters alone.
-    held : dict
-        As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
-    alternates : tuple of str
-        Gaussian variables that cannot be latents together with these.
-    """
-
+    #: Gaussian variables that every predictor is affine in.
     latents: Sequence[GaussianVariable]
+    #: Every other free random variable that the observations depend on.
     hyperparameters: list[Variable]
+    #: Free random variables that only predictions need, in topological order.
     forward: list[Variable]
+    #: Observed variables and potentials that depend on hyperparameters alone.
     factors: list[Variable]
+    #: Reasons, see :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
     held: dict[str, str]
+    #: Gaussian variables that cannot be latents together with these.
     alternates: tuple[str, ...] = ()
 
 
