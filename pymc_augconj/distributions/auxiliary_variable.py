@@ -20,10 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.auxiliary.polya_gamma.distribution import (
-    logpdf_polya_gamma,
-    random_polya_gamma,
-)
+from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma, random_polya_gamma
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,13 +43,7 @@ from pymc_augconj.recognition.graph.functions import UNCONNECTED
 from pymc_augconj.recognition.graph.rewrite import folded, simplify, substitute
 
 from .innovations import GaussianVariable
-from .precision import (
-    CommonValues,
-    PrecisionGraph,
-    find_entries,
-    precision_graph,
-    values_of_walk,
-)
+from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph, values_of_walk
 
 Array = NDArray[np.float64]
 
