@@ -340,7 +340,7 @@ class _NewValues:
             functions,
             np.tile(mean, outputs),
             np.tile(var, outputs),
-            latents.prior.maps[index].apply_rows(np.kron(np.eye(outputs), cross)),
+            latents.prior.maps[index].apply(np.kron(np.eye(outputs), cross)),
             # A mean that depends on latents contributes to the covariance.
             {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()},
         )

@@ -159,7 +159,7 @@ class Posterior(ABC):
         maps, total = self.prior.full_maps, np.zeros((self.mean.size, self.mean.size))
         for i, A in enumerate(maps):
             for j, B in enumerate(maps):
-                total += A.apply_rows(B.apply_rows(self.innovation_cov(i, j)).T).T
+                total += A.apply(B.apply(self.innovation_cov(i, j)).T).T
         return total
 
     # -- moments of innovations -------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Posterior(ABC):
     def response_product(self, X: Array) -> Array:
         """Return R X = ΛX − Λ Cov(η′) ΛX, shape (R, columns of X)."""
         weighted = self.groups.merged.product(self.sites.lam, X.T)
-        slopes = [A.transpose_rows(weighted) for A in self.prior.maps]
+        slopes = [A.apply_transpose(weighted) for A in self.prior.maps]
         return weighted.T - self._weighted(self.pull(self.innovations_transpose(slopes)))
 
     def explained(self, cross: Array) -> Array:

@@ -257,7 +257,7 @@ class NestedPosterior:
         groups = self.priors.groups
         chosen = np.zeros((rows.size, groups.size))
         chosen[np.arange(rows.size), rows if groups.inverse is None else groups.inverse[rows]] = 1.0
-        slopes = [A.transpose_rows(chosen) for A in given.prior.maps]
+        slopes = [A.apply_transpose(chosen) for A in given.prior.maps]
         half = given.posterior.pull(given.posterior.innovations_transpose(slopes))
         return np.asarray(half @ half.T)
 

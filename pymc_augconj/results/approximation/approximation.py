@@ -248,7 +248,7 @@ class Approximation(Fit):
         prior = self._latents.prior.factorized()
         eta = np.tile(prior.offset, (len(whitened[0]), 1))
         for A, block, v in zip(prior.full_maps, prior.blocks, whitened, strict=True):
-            eta += A.apply_rows(block.scale(v))
+            eta += A.apply(block.scale(v))
         log_likelihood = self._pointwise(eta)
         log_p = np.zeros(len(eta))
         for value in log_likelihood.values():
