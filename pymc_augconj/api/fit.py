@@ -195,7 +195,7 @@ def fit(
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
-        log_prior: LogPrior = _no_prior
+        log_prior: LogPrior = lambda point: (0.0, {})  # noqa: E731
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
         report = _progress(stack, engine, max_iter, callback) if progressbar else callback
@@ -276,10 +276,6 @@ def _signs(result: Any, model: Model) -> list[str]:
     if not isinstance(result, NestedApproximation) or not improper_variables(model):
         return []
     return signs_of_impropriety(result.sample(_DRAWS, random_seed=0), model)
-
-
-def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
-    return 0.0, {}
 
 
 def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None:

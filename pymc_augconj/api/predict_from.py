@@ -363,7 +363,7 @@ def _given_sites(
     shape (P, size) or (size,), by the index of a block. With ``full_cov`` covariances are changed.
     """
     latents, posterior = result._latents, result._posterior
-    product = _outer if full_cov else np.vecdot
+    product = np.inner if full_cov else np.vecdot
     blocks, coefficients, cov = latents.blocks, {}, np.zeros(())
     for i, row in rows.items():
         row = np.atleast_2d(row)
@@ -384,10 +384,6 @@ def _given_sites(
         for j, other in coefficients.items():
             cov = cov + product(row @ posterior.innovation_cov(i, j), other)
     return mean, cov
-
-
-def _outer(X: Array, Y: Array) -> Array:
-    return X @ Y.T
 
 
 def _mean_of(

@@ -10,7 +10,7 @@ its residual variances and all derivatives through them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -132,15 +132,6 @@ class SparseModel:
             add_outer(slope, -own.mean[:size], (b - B @ own.mean)[:size])
             twin = self.twins[c]
             total[twin] = total[twin] + slope if twin in total else slope
-        return total
-
-    def slopes_by_factors(
-        self, point: Point, inducing: Sequence[Array], by_factors: Mapping[int, Array]
-    ) -> dict[str, Array]:
-        """Return the derivatives through the factors, given :meth:`by_factors`."""
-        total: dict[str, Array] = {}
-        for c, slope in by_factors.items():
-            accumulate(total, self.parts[c].slopes_by_factor(point, inducing, slope))
         return total
 
     def _offset(self, point: Point) -> Array:

@@ -104,11 +104,6 @@ def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
 # -- pm.CustomDist --------------------------------------------------------------------------------
 
 
-def is_custom(rv: Variable) -> bool:
-    """Return whether ``rv`` is a ``pm.CustomDist`` with a ``logp``."""
-    return isinstance(rv.owner.op, CustomDistRV)
-
-
 def read_custom(
     model: ModelIndex, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
 ) -> tuple[Family, list[Variable]]:
@@ -159,7 +154,7 @@ def read_custom(
         phi = Formula(lambda r: psi(r) - psi(pt.zeros((1,))), "log_phi")
         values = _values(phi, start, model)
         mirrored = Formula(lambda r: psi(r, -1.0) - psi(pt.zeros((1,))), "log_phi")
-        if not np.isfinite(_at_zero(log_c, start, model)).all():
+        if not np.isfinite(log_c.evaluate(np.zeros(1), _values(log_c, start, model))).all():
             raise AugmentationError("its density is zero or infinite at y = f")
         if not np.allclose(
             _on_grid(phi, values),
@@ -202,10 +197,6 @@ def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
     # Parameters may differ between observations: a row a value, a column a point of the grid.
     columns = [np.reshape(v, (-1, 1)) if np.size(v) > 1 else v for v in values]
     return formula.evaluate(_GRID, columns)
-
-
-def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: ModelIndex) -> np.ndarray:
-    return log_c.evaluate(np.zeros(1), _values(log_c, start, model))
 
 
 class Scope(IntEnum):
@@ -304,7 +295,7 @@ class _Reading:
         try:
             if isinstance(op, SuperGaussianRV):
                 return self._super_gaussian(op.family, self._params)
-            if is_custom(self._rv):
+            if isinstance(op, CustomDistRV):
                 found = read_custom(self._model, self._rv, self._params, self._inputs)
                 return self._super_gaussian(*found)
             return self._augmented()
