@@ -34,7 +34,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
