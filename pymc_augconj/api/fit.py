@@ -21,7 +21,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.parallel.client import executor_of
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (

@@ -12,7 +12,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,

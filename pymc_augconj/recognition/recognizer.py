@@ -29,10 +29,10 @@ from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
 from pymc_augconj.recognition.latents.innovations import read_block
-from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.vector_outcomes import (
+from pymc_augconj.recognition.observed.observed_graph import (
     Inputs,
     Observations,
+    ObservedGraph,
     mark_unpredictable,
     without_vectors,
 )
