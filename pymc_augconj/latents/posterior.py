@@ -32,20 +32,14 @@ class Posterior(ABC):
     """The posterior of the latents, valid until its solver overwrites ``work``.
 
     Moments and derivatives are computed when first asked for. Several x or ν are rows of an array.
-
-    Attributes
-    ----------
-    size : int
-        Length of ν.
-    log_normalizer, log_det : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη, a flat coefficient having the density one; and log|M|.
-    error, factor_error : float
-        Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     """
 
+    #: Length of ν.
     size: int
+    #: log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη, a flat coefficient having the density one; and log|M|.
     log_normalizer: float
     log_det: float
+    #: Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     error: float
     factor_error: float
     #: The solver's array that holds the factor, if any.
