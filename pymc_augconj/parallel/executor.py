@@ -235,14 +235,7 @@ def worker_number() -> int:
 
 
 class Pool(Executor):
-    """Work for a pool of the standard library.
-
-    Parameters
-    ----------
-    pool : concurrent.futures.Executor
-        It is not closed at the end.
-    workers : int
-    """
+    """Work for a pool of the standard library, which is not closed at the end."""
 
     def __init__(self, pool: FuturesExecutor, workers: int) -> None:
         self._pool, self.workers = pool, workers

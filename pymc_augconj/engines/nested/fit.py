@@ -71,13 +71,7 @@ class Node:
 
 
 class Surface:
-    """The log density as a function of θ, and every θ at which it was computed.
-
-    Parameters
-    ----------
-    search : Search
-        Of the evidence and the log prior, at its maximum.
-    """
+    """The log density as a function of θ, and every θ where it was computed; from a ``search``."""
 
     def __init__(self, search: Search[Any]) -> None:
         self.search = search

@@ -47,14 +47,8 @@ class ModelIndex:
     """The random variables of a model and their dependences, from one walk through its graph.
 
     Attributes that :class:`pymc.Model` has are those of ``model`` when the index was made.
-
-    Attributes
-    ----------
-    model : pymc.Model
-    parents : mapping
-        The random variables that each one, and each potential, depends on with no other between.
-    users : mapping
-        The operations that each variable of the graph enters.
+    ``parents`` are the random variables that each one, and each potential, depends on with no other
+    between; ``users`` the operations that each variable of the graph enters.
     """
 
     def __init__(self, model: Model) -> None:
@@ -230,13 +224,7 @@ _WEIGHTS = Argument("weights")
 class ValueSpace:
     """Functions of the entries of the point that are hyperparameters.
 
-    Attributes
-    ----------
-    model : ModelIndex
-    hyperparameters : sequence of Variable
-        Their random variables.
-    inputs : dict
-        Their value variables, by the key in the point.
+    ``inputs`` are the value variables of the random variables ``hyperparameters``, by key.
     """
 
     def __init__(
