@@ -200,29 +200,12 @@ def cholesky_with_jitter(
     name: str = "the covariance matrix",
     work: Array | None = None,
 ) -> tuple[Array, float]:
-    """Factorise K + jitter·I = L Lᵀ with the smallest jitter of a ladder that works.
+    """Return L of K + jitter·I = L Lᵀ and the jitter, the smallest of a ladder that works.
 
-    Parameters
-    ----------
-    K : array, shape (N, N)
-        Symmetric covariance. Only its lower triangle is read.
-    relative_jitters : tuple of float
-        Jitters to try in turn, as multiples of the mean of K's diagonal.
-    name : str
-        Name of the matrix for the error message, for instance ``"the covariance of 'f'"``.
-    work : array, shape (N, N), optional
-        Fortran-ordered array that L overwrites.
-
-    Returns
-    -------
-    L, jitter
-        Lower factor of K + jitter·I, Fortran-ordered, with zeros above the diagonal; and the
-        jitter.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If K has a NaN or an infinity, or no jitter of the ladder suffices.
+    Only the lower triangle of K is read. ``relative_jitters`` are tried in turn, as multiples of
+    the mean of K's diagonal. L is Fortran-ordered, in ``work`` if given, with zeros above the
+    diagonal. Raises NotPositiveDefiniteError, about the matrix ``name``, if K has a NaN or an
+    infinity, or no jitter of the ladder suffices.
     """
     K = np.asarray(K, dtype=np.float64)
     if K.ndim != 2 or K.shape[0] != K.shape[1]:

@@ -54,20 +54,12 @@ _RECENT = 50
 class GibbsSampler:
     """One chain's Gibbs sampler; everything it keeps is a cache, or in :attr:`state`.
 
-    Parameters
-    ----------
-    model, plan, point
-        The model, the hyperparameters that each move updates (others are held fixed), and the
-        start.
-    probes : sequence of mapping
-        Other values of θ, at which predictors must agree to be merged.
-    sweeps : int, optional
-        Draws of ω and the latents in each step, by default one; further draws reuse K and its
-        factor. Where all sites are held, elliptical slices in each step, by default as many as the
-        held sites ask for, and one where trajectories follow; where ω is drawn too, by default four
-        draws of it, each before one part of these slices.
-    sites : HeldSites, optional
-        The held sites.
+    The ``plan`` says which hyperparameters each move updates (others are held fixed); ``probes``
+    are other values of θ than the start ``point``, at which predictors must agree to be merged.
+    ``sweeps`` are draws of ω and the latents in each step, by default one; further draws reuse K
+    and its factor. Where all sites are held, they are elliptical slices in each step, by default as
+    many as the held ``sites`` ask for, and one where trajectories follow; where ω is drawn too, by
+    default four draws of it, each before one part of these slices.
     """
 
     def __init__(
