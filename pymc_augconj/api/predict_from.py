@@ -13,7 +13,6 @@ from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.executor import blas_limit
-from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
@@ -21,6 +20,7 @@ from pymc_augconj.prediction.mixtures import (
     IndependentMixture,
     Mixture,
 )
+from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions

@@ -24,7 +24,7 @@ from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.joint import KeptParts
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import select_params
-from pymc_augconj.linalg.unlocked import add_outer
+from pymc_augconj.linalg.dense import add_outer
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
