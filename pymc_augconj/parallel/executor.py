@@ -110,7 +110,6 @@ class Task[T](Protocol):
 
     def result(self) -> T:
         """Wait for the result and return it; raises the exception of the work."""
-        ...
 
 
 class _Deferred[T]:

@@ -237,16 +237,13 @@ class SiteDensity(Protocol):
     @property
     def size(self) -> int:
         """N, the number of observations."""
-        ...
 
     @property
     def landmarks(self) -> Array:
         """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
-        ...
 
     def __call__(self, eta: Array, sites: Index, /) -> Array:
         """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M)."""
-        ...
 
 
 @dataclass(frozen=True)

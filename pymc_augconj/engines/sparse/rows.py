@@ -201,19 +201,15 @@ class Rows[R](Protocol):
 
     def batches(self, rng: np.random.Generator, size: int) -> Iterator[R]:
         """Yield the rows of minibatches of about ``size``, which walk through a random order."""
-        ...
 
     def spread(self, size: int) -> R:
         """Return about ``size`` rows from all the data."""
-        ...
 
     def groups(self, step: int, count: int) -> list[R]:
         """Return every ``step``-th row, in up to ``count`` groups."""
-        ...
 
     def total(self, reducer: Reducer, state: State, rows: R | None = None) -> Sums:
         """Return the sums over some rows, by default over all."""
-        ...
 
     def start(
         self,
@@ -223,7 +219,6 @@ class Rows[R](Protocol):
         posterior: Callable[[], WeightsPosterior],
     ) -> Batch:
         """Begin a minibatch at θ and at the posterior, for which it may have to wait."""
-        ...
 
     def __enter__(self) -> Rows[R]: ...
 

@@ -320,11 +320,9 @@ class Sampler(Protocol):
 
     def site_log_densities(self, point: Point) -> Mapping[str, float]:
         """Return the log density of every observed variable, by name."""
-        ...
 
     def rounding(self, point: Point) -> float:
         """Return the effect on the log density of rounding in the prior's covariances."""
-        ...
 
 
 class WholeDensity:
