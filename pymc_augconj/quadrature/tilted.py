@@ -286,14 +286,9 @@ def tilted_moments(
     (N,). ``higher`` asks for the third and fourth central moments too, ``delta`` for δ of quantile
     propagation. The relative error is about 1e-8: log Ẑ and δ absolutely, the mean relative to the
     tilted standard deviation. The search finds modes from the landmarks and from a geometric scan
-    about the cavity's mean; it would miss a narrow mode elsewhere.
-
-    Raises
-    ------
-    ValueError
-        If a cavity is not proper.
-    FloatingPointError
-        If a tilted density has no maximum, or its integral does not converge.
+    about the cavity's mean; it would miss a narrow mode elsewhere. Raises ValueError if a cavity is
+    not proper; FloatingPointError if a tilted density has no maximum, or its integral does not
+    converge.
     """
     check_cavities(cavity_mean, cavity_var)
     std = np.sqrt(cavity_var)

@@ -204,10 +204,7 @@ class NestedApproximations:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; its sites are those at the mode.
 
-        Raises
-        ------
-        AugmentationError
-            If there are too many hyperparameters for a design.
+        Raises AugmentationError if there are too many hyperparameters for a design.
         """
         sizes = {h.name: h.size for h in problem.members}
         if sum(sizes.values()) > LARGEST_DESIGN:

@@ -163,10 +163,7 @@ class NestedPosterior:
     def _cavity(self, given: Given, site: Site) -> tuple[Array, tuple[Array, Array]]:
         """Return the log integral of each site under its cavity, and means and variances of these.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If a cavity is not proper.
+        Raises NotPositiveDefiniteError if a cavity is not proper.
         """
         mean, var = (site.select(x)[0] for x in (given.posterior.mean, given.posterior.var))
         h, lam = given.h[site.rows], given.lam[site.rows]

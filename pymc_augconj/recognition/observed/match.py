@@ -226,15 +226,10 @@ class Matcher:
     ) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
 
-        Raises
-        ------
-        UnknownLikelihoodError
-            If no likelihood of this distribution and link is registered, or a parameter other than
-            the predictor depends on a latent variable.
-        NotAffineError
-            If the predictor is not affine in the latents.
-        RecognitionError
-            If the observations count more than once.
+        Raises UnknownLikelihoodError if no likelihood of this distribution and link is registered,
+        or a parameter other than the predictor depends on a latent variable; NotAffineError if the
+        predictor is not affine in the latents; RecognitionError if the observations count more than
+        once.
         """
         if isinstance(rv.owner.op, MinibatchRandomVariable):
             raise RecognitionError(total_size(rv))
