@@ -43,7 +43,7 @@ def density(name: str, y: np.ndarray) -> Any:
     """Return one of the likelihoods that are timed; y ∈ {0, 1}."""
     from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
     from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-    from pymc_augconj.likelihoods.density import LikelihoodDensity
+    from pymc_augconj.likelihoods.contract import LikelihoodDensity
     from pymc_augconj.likelihoods.laplace import Laplace
     from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
     from pymc_augconj.likelihoods.student_t import StudentT

@@ -5,7 +5,6 @@ conjugate under many non-Gaussian likelihoods. This package adds them to the use
 model, uses Gaussian sites for all other likelihoods, and samples the model exactly.
 """
 
-from .api.advise import advise
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.evidence import LogEvidence, log_evidence
@@ -13,7 +12,7 @@ from .api.fit import fit
 from .api.fit_bambi import fit_bambi
 from .api.plot_fit import plot_fit
 from .api.predict import predict
-from .api.recognize import recognize
+from .api.recognize import advise, recognize
 from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs

@@ -22,19 +22,15 @@ class EntryTransform(Protocol):
 
     def entry(self, value: Array) -> Array:
         """Return the entry for a value."""
-        ...
 
     def value(self, entry: Array) -> Array:
         """Return the value for an entry."""
-        ...
 
     def log_jacobian(self, value: Array) -> float:
         """Return the log absolute derivative of the value by its entry, added up."""
-        ...
 
     def on_tape(self, tape: Any, value: Index) -> tuple[Index, Index]:
         """Return the registers of the entry and the log derivative, given those of the value."""
-        ...
 
 
 class GaussianStructure:

@@ -89,11 +89,9 @@ class EntryDensities(Protocol):
 
     def __call__(self, point: Point) -> Array:
         """Return the log density of each entry up to a constant, flat."""
-        ...
 
     def check(self, old: Point, new: Point, moved: Mask) -> None:
         """Raise if entries are dependent, of which those ``moved`` are taken from ``new``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,9 @@ class PointMap[T](Protocol):
     @property
     def names(self) -> tuple[Key, ...]:
         """The keys of the point that the value depends on; empty for a constant."""
-        ...
 
     def __call__(self, point: Point) -> T:
         """Evaluate at ``point``."""
-        ...
 
 
 @dataclass(frozen=True)

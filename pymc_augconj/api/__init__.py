@@ -1,7 +1,6 @@
 """The public functions: the step method for PyMC's samplers, fits, predictions and tables.
 
 =========================  =======================================================================
-``advise``                 ``pac.advise``: the cost and the errors of each engine on a model
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample``: interrupts, threads, tasks of a cluster
@@ -14,7 +13,7 @@
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_from``           predictions from posterior draws, analytic ones from an approximation
-``recognize``              ``pac.recognize``: parse a model, show how it will be sampled, time it
+``recognize``              ``pac.recognize``: how a model is sampled; ``pac.advise``: engines
 ``report``                 tables of a parsed model, and of the moves that will sample it
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step; ``pac.warm_up``
 ``sparsify``               ``pac.sparsify``: a model through inducing points; its Gibbs step

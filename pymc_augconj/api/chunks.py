@@ -13,8 +13,7 @@ import numpy as np
 
 from pymc_augconj.engines.sparse.chunks import Chunk
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.parallel.executor import Executor
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import Executor, blas_limit
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import predictions_tree

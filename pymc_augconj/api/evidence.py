@@ -11,7 +11,7 @@ from pymc.model import Model, modelcontext
 from scipy.special import logsumexp
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.leave_one_out import pareto_k

@@ -21,7 +21,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.parallel.client import executor_of
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -36,8 +36,8 @@ from pymc_augconj.recognition.processes.process import name_of
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.assembly import approximation_of
 from pymc_augconj.results.approximation.nested import NestedApproximation
+from pymc_augconj.results.approximation.sparse import approximation_of
 from pymc_augconj.results.approximation.summary import Fit
 
 from .chains import signs_of_impropriety
@@ -195,7 +195,7 @@ def fit(
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
-        log_prior: LogPrior = _no_prior
+        log_prior: LogPrior = lambda point: (0.0, {})  # noqa: E731
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
         report = _progress(stack, engine, max_iter, callback) if progressbar else callback
@@ -276,10 +276,6 @@ def _signs(result: Any, model: Model) -> list[str]:
     if not isinstance(result, NestedApproximation) or not improper_variables(model):
         return []
     return signs_of_impropriety(result.sample(_DRAWS, random_seed=0), model)
-
-
-def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
-    return 0.0, {}
 
 
 def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.prediction.conditional import count_threads, draw_groups
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
@@ -21,6 +20,7 @@ from pymc_augconj.prediction.mixtures import (
     IndependentMixture,
     Mixture,
 )
+from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
@@ -340,7 +340,7 @@ class _NewValues:
             functions,
             np.tile(mean, outputs),
             np.tile(var, outputs),
-            latents.prior.maps[index].apply_rows(np.kron(np.eye(outputs), cross)),
+            latents.prior.maps[index].apply(np.kron(np.eye(outputs), cross)),
             # A mean that depends on latents contributes to the covariance.
             {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()},
         )
@@ -363,7 +363,7 @@ def _given_sites(
     shape (P, size) or (size,), by the index of a block. With ``full_cov`` covariances are changed.
     """
     latents, posterior = result._latents, result._posterior
-    product = _outer if full_cov else np.vecdot
+    product = np.inner if full_cov else np.vecdot
     blocks, coefficients, cov = latents.blocks, {}, np.zeros(())
     for i, row in rows.items():
         row = np.atleast_2d(row)
@@ -384,10 +384,6 @@ def _given_sites(
         for j, other in coefficients.items():
             cov = cov + product(row @ posterior.innovation_cov(i, j), other)
     return mean, cov
-
-
-def _outer(X: Array, Y: Array) -> Array:
-    return X @ Y.T
 
 
 def _mean_of(

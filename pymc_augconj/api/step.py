@@ -27,7 +27,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.plan import make_plan
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.checks.checks import WholeDensity

@@ -194,12 +194,8 @@ def alternating(found: Recognition, plan: Plan) -> tuple[str, ...]:
 class Alternation:
     """Moves along ridges and the draws of another step, after the moves of a step.
 
-    Parameters
-    ----------
-    step : AugmentedGibbs
-        The step, which is complete otherwise, and its start.
-    companion : AugmentedGibbs, optional
-        The step of the variables that multiply the latents.
+    ``step`` is complete otherwise; ``companion``, or None, is the step of the variables that
+    multiply the latents.
     """
 
     def __init__(self, step: Any, point: Point, companion: Any) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from importlib.metadata import version
@@ -23,7 +23,6 @@ from pymc.util import drop_warning_stat
 from pymc_augconj.engines.gibbs.native.loop import Drawn
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.typing import Array
 
 from .checkpoints import CHECKPOINT, Checkpoints
 from .native_step import Recorder
@@ -179,7 +178,11 @@ class StoreRecorder(Recorder):
         stats = dict(sampler_stats[0])
         state = stats.pop(CHECKPOINT, None)
         if not in_warmup:
-            for name, value in zip(self.varnames, self._values_at(point), strict=True):
+            recorded = point.block.recorded if isinstance(point, Drawn) else None
+            values: Any = (
+                self.fn(*point.values()) if recorded is None else [v[point.row] for v in recorded]
+            )
+            for name, value in zip(self.varnames, values, strict=True):
                 self.samples[name][self.draw_idx] = value
             arrays = self._stats[0] if self._stats else {}
             for key, value in stats.items():
@@ -210,11 +213,6 @@ class StoreRecorder(Recorder):
     def _slice(self, idx: slice) -> StoreRecorder:
         # Draws are not in memory.
         return self
-
-    def _values_at(self, point: Any) -> Sequence[Array]:
-        values: Callable[..., Sequence[Array]] = self.fn
-        recorded = point.block.recorded if isinstance(point, Drawn) else None
-        return values(*point.values()) if recorded is None else [v[point.row] for v in recorded]
 
 
 def _open(where: Any) -> DrawStore:

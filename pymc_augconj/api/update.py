@@ -16,7 +16,7 @@ from pymc_augconj.engines.nested.fit import NestedApproximations, everywhere
 from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.recognition.recognizer import Recognition, read_model

@@ -20,10 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.auxiliary.polya_gamma.distribution import (
-    logpdf_polya_gamma,
-    random_polya_gamma,
-)
+from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma, random_polya_gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +43,11 @@ class Distribution:
         return np.where(value > 0.0, self.logpdf(np.abs(value), *parameters), -np.inf)
 
 
-def _random_polya_gamma(
-    rng: np.random.Generator, shape: tuple[int, ...], h: np.ndarray
-) -> np.ndarray:
-    return random_polya_gamma(rng, np.broadcast_to(h, shape), np.zeros(shape))
-
-
 #: PG(h, 0).
 POLYA_GAMMA = Distribution(
-    "PolyaGamma", lambda omega, h: logpdf_polya_gamma(omega, h, 0.0), _random_polya_gamma
+    "PolyaGamma",
+    lambda omega, h: logpdf_polya_gamma(omega, h, 0.0),
+    lambda rng, shape, h: random_polya_gamma(rng, np.broadcast_to(h, shape), np.zeros(shape)),
 )
 
 

@@ -60,9 +60,10 @@ class Formula:
         self.parameters = list(dict.fromkeys(self._stems.values()))
         arrays = [p for p in self.parameters if p.ndim > 0]
         if not self.is_elementwise and arrays:
+            other = next(type(n.op).__name__ for n in self._nodes() if not _is_elementwise(n))
             raise AugmentationError(
                 f"{what}: expected a formula that is elementwise in its argument and in "
-                f"parameters that are arrays, found the operation {self._first_other()}; write it "
+                f"parameters that are arrays, found the operation {other}; write it "
                 "with elementwise operations (pt.logaddexp for a mixture), or use scalars"
             )
 
@@ -95,9 +96,6 @@ class Formula:
             if isinstance(root, TensorVariable):
                 parameters[root] = stem
         return parameters
-
-    def _first_other(self) -> str:
-        return next(type(n.op).__name__ for n in self._nodes() if not _is_elementwise(n))
 
     # -- writing it again ---------------------------------------------------------------------
 

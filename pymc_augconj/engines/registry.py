@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent
+from pymc_augconj.engines.variational.bound import CoordinateAscent, VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 
 from .base import FitOutcome, FitProblem
@@ -16,7 +16,6 @@ from .options import EPOptions, InducingOptions, NestedOptions, Options, SVIOpti
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit
-from .variational.site_rules import VariationalGaussian
 
 FittingEngine = Callable[[FitProblem], FitOutcome]
 

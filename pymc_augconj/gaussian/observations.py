@@ -73,29 +73,15 @@ SMALLEST_RELATIVE_VAR = 1e-4
 class ConditionedPredictors:
     """The posterior of η ~ N(0, K + H Hᵀ) given sites (h, λ), λ of either sign.
 
-    Parameters
-    ----------
-    K : array, shape (N, N)
-        Prior covariance, symmetric, perhaps singular, kept by reference.
-    H : array, shape (N, p), optional
-        Columns of the border.
-    work : array, shape (N, N), optional
-        Fortran-ordered array for the factor, which lives until that array is used again.
+    K, (N, N), is symmetric, perhaps singular, and kept by reference; H, (N, p), has the columns of
+    the border. The factor lives in ``work``, (N, N) and Fortran-ordered, until that is used again.
+    ``mean``, ``alpha`` and ``coefficients`` are μ, α = h − Λμ and E[β]. ``log_det`` is
+    log|I + Λ(K + H Hᵀ)|, ``log_normalizer`` log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K + H Hᵀ) dη; their
+    estimated rounding errors are 2 ``factor_error`` and ``error``.
 
-    Attributes
-    ----------
-    mean, alpha, coefficients : array
-        μ, α = h − Λμ and E[β].
-    log_det, log_normalizer : float
-        log|I + Λ(K + H Hᵀ)|; and log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K + H Hᵀ) dη.
-    error, factor_error : float
-        Estimated rounding errors of ``log_normalizer`` and of ½ ``log_det``.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If the negative precisions outweigh the prior, or a number is not finite, or C has no
-        Cholesky factor: K is not positive semi-definite, or λK exceeds about 1e15.
+    Raises NotPositiveDefiniteError if the negative precisions outweigh the prior, or a number is
+    not finite, or C has no Cholesky factor: K is not positive semi-definite, or λK exceeds about
+    1e15.
     """
 
     def __init__(

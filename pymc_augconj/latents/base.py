@@ -21,11 +21,9 @@ class PredictorGradient(Protocol):
 
     def congruence(self, A: LinearMap) -> Array:
         """Return Aᵀ G A."""
-        ...
 
     def congruence_diagonal(self, A: LinearMap) -> Array:
         """Return the diagonal of Aᵀ G A."""
-        ...
 
 
 class BlockPrior(ABC):

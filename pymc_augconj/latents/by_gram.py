@@ -349,7 +349,8 @@ class GramSolver(Solver):
     ) -> GramPosterior:
         # Once maps are known, so is whether there are copies.
         given = self._in_whitened(prior) if self._copies or not self._maps else prior.maps
-        multiples = [_as_multiple(A) for A in given]
+        # Each map is c B, where B may stay as c changes.
+        multiples = [A.multiple_of if isinstance(A, RowSelection) else (1.0, A) for A in given]
         maps = tuple(A for _, A in multiples)
         if not (self._maps and all(map(_is_known, maps, self._maps))):
             if not self.pattern.fits(maps):
@@ -388,11 +389,6 @@ class GramSolver(Solver):
                 return known
         gram = self.pattern.gram(self._maps, term.lam)
         return term, gram, self.pattern.project(self._maps, term.h)
-
-
-def _as_multiple(A: LinearMap) -> tuple[float, LinearMap]:
-    """Return c and B with A = c B."""
-    return A.multiple_of if isinstance(A, RowSelection) else (1.0, A)
 
 
 def _is_known(A: LinearMap, known: LinearMap) -> bool:

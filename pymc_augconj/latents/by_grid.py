@@ -158,7 +158,7 @@ class GridPosterior(Posterior):
         self._half = self._pulled(self._B.apply_transpose(h) + completion.linear)
         means = mean_by_value(A, H.T)
         weighted, more = lam * H.T, completion.tau * means
-        self._Y = self._pulled(self._B.transpose_rows(weighted) + more)
+        self._Y = self._pulled(self._B.apply_transpose(weighted) + more)
         S = np.asfortranarray(weighted @ H + more @ means.T - self._Y @ self._Y.T)
         S[np.diag_indices_from(S)] += 1.0
         self.log_det = float(np.log1p(D).sum())
@@ -290,7 +290,7 @@ def mean_by_value(A: RowSelection, x: Array) -> Array:
     """Return means of the rows that take each value, of x, (count, R); of all where none does."""
     count = np.bincount(A.index, minlength=A.size)
     ones = RowSelection(A.index, None, A.size)
-    means = np.asarray(ones.transpose_rows(x) / np.maximum(count, 1))
+    means = np.asarray(ones.apply_transpose(x) / np.maximum(count, 1))
     return np.where(count > 0, means, x.mean(axis=1, keepdims=True))
 
 

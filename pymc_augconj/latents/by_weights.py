@@ -218,7 +218,7 @@ class _Design:
                     M[rows, columns] = B.T @ (own[:, None] * B)
         if others.size:
             weighted = self.coupling.product(lam, self.rest.T)
-            cross = self.A.transpose_rows(weighted)
+            cross = self.A.apply_transpose(weighted)
             M[others, self.own] = cross
             M[self.own, others] = cross.T
             M[np.ix_(others, others)] = weighted @ self.rest
@@ -244,7 +244,7 @@ class _Design:
         total = self.coef * products.ravel()[self.flat]
         others, rest, r, s = self.others, self.rest, self.r, self.s
         if others.size:
-            beside = self.A.apply_rows(S[others, self.own]).T
+            beside = self.A.apply(S[others, self.own]).T
             own = rest @ S[np.ix_(others, others)]
             total += np.vecdot(beside[r], rest[s]) + np.vecdot(rest[r], beside[s])
             total += np.vecdot(own[r], rest[s])

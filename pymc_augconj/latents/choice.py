@@ -137,12 +137,8 @@ class CertifiedSolver:
 
         ``alone`` takes the preferred solver only; ``settle`` prefers from now on the solver that
         made the posterior; ``for_draws`` asks for digits of the factor, not of the log normaliser.
-
-        Raises
-        ------
-        UncertainEvidenceError
-            If the estimated rounding error of the log normaliser is above one nat, or no solver has
-            a posterior.
+        Raises UncertainEvidenceError if the estimated rounding error of the log normaliser is above
+        one nat, or no solver has a posterior.
         """
         if settle:
             self._reconsider()

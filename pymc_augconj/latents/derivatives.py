@@ -67,14 +67,8 @@ def log_evidence_and_gradient(
     """Return the log evidence at ``point`` and its derivatives, by entry of the point.
 
     Entries without influence are absent. ``h`` and ``lam`` are sites of every predictor, functions
-    of η − ``origin``.
-
-    Raises
-    ------
-    UncertainEvidenceError
-        If its rounding error is above one nat.
-    NotPositiveDefiniteError
-        If the covariance has no Cholesky factor.
+    of η − ``origin``. Raises UncertainEvidenceError if its rounding error is above one nat;
+    NotPositiveDefiniteError if the covariance has no Cholesky factor.
     """
     prior, groups = priors.at(point), priors.groups
     sites = groups.sites(h, lam, prior.offset, origin)

@@ -195,7 +195,7 @@ class LatentPrior:
     def merged_predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η′ = Σ A_b u_b on the merged rows, (R,), or (count, R) for (count, size)."""
         parts = zip(self.maps, innovations, strict=True)
-        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
+        return sum((A.apply(u) for A, u in parts), np.zeros(()))
 
     def whitened_product(self, v: Array) -> Array:
         """Return Φ v, shape (R,) or (count, R), without forming Φ."""
@@ -203,14 +203,13 @@ class LatentPrior:
 
     def whitened_transpose(self, x: Array) -> Array:
         """Return Φᵀ x, shape (D,) or (count, D), without forming Φ."""
-        slopes = [A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x) for A in self.maps]
-        return self.innovations_transpose(slopes)
+        return self.innovations_transpose([A.apply_transpose(x) for A in self.maps])
 
     def predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""
         eta = self.offset
         for A, u in zip(self.full_maps, innovations, strict=True):
-            eta = eta + _apply(A, u)
+            eta = eta + A.apply(u)
         return eta
 
     def factorized(self) -> LatentPrior:
@@ -252,10 +251,6 @@ class LatentPrior:
     def jitter(self) -> float:
         """Largest jitter in the blocks' covariances."""
         return max((b.jitter for b in self.blocks), default=0.0)
-
-
-def _apply(A: LinearMap, u: Array) -> Array:
-    return A.apply(u) if u.ndim == 1 else A.apply_rows(u)
 
 
 class LatentPriors:

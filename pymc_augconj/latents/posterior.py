@@ -32,20 +32,14 @@ class Posterior(ABC):
     """The posterior of the latents, valid until its solver overwrites ``work``.
 
     Moments and derivatives are computed when first asked for. Several x or ν are rows of an array.
-
-    Attributes
-    ----------
-    size : int
-        Length of ν.
-    log_normalizer, log_det : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη, a flat coefficient having the density one; and log|M|.
-    error, factor_error : float
-        Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     """
 
+    #: Length of ν.
     size: int
+    #: log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη, a flat coefficient having the density one; and log|M|.
     log_normalizer: float
     log_det: float
+    #: Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     error: float
     factor_error: float
     #: The solver's array that holds the factor, if any.
@@ -159,7 +153,7 @@ class Posterior(ABC):
         maps, total = self.prior.full_maps, np.zeros((self.mean.size, self.mean.size))
         for i, A in enumerate(maps):
             for j, B in enumerate(maps):
-                total += A.apply_rows(B.apply_rows(self.innovation_cov(i, j)).T).T
+                total += A.apply(B.apply(self.innovation_cov(i, j)).T).T
         return total
 
     # -- moments of innovations -------------------------------------------------------------------
@@ -196,7 +190,7 @@ class Posterior(ABC):
     def response_product(self, X: Array) -> Array:
         """Return R X = ΛX − Λ Cov(η′) ΛX, shape (R, columns of X)."""
         weighted = self.groups.merged.product(self.sites.lam, X.T)
-        slopes = [A.transpose_rows(weighted) for A in self.prior.maps]
+        slopes = [A.apply_transpose(weighted) for A in self.prior.maps]
         return weighted.T - self._weighted(self.pull(self.innovations_transpose(slopes)))
 
     def explained(self, cross: Array) -> Array:

@@ -367,7 +367,7 @@ class PrecisionDesign:
 
     def transpose_within(self, weights: Array) -> Array:
         """Return Φᵀw of the blocks in B, shape (count, n), for each row of w."""
-        return self._in_order([A.transpose_rows(weights) for A in self.maps.values()])
+        return self._in_order([A.apply_transpose(weights) for A in self.maps.values()])
 
     def transpose(self, w: Array) -> Array:
         """Return Φᵀw."""
@@ -384,7 +384,7 @@ class PrecisionDesign:
     def apply_within(self, x: Array) -> Array:
         """Return the part of Φ x of the blocks in B, for each row of x."""
         parts = ((A, self.pattern.within_block(i, x)) for i, A in self.maps.items())
-        return sum((A.apply_rows(part) for A, part in parts), np.zeros(()))
+        return sum((A.apply(part) for A, part in parts), np.zeros(()))
 
 
 def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:

@@ -6,8 +6,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``base``                 likelihoods of one predictor
 ``bernoulli_logit``      Bernoulli with a logit link, by Pólya–Gamma
 ``bernoulli_probit``     Bernoulli with a probit link, by a truncated normal
-``contract``             the contract with P predictors; formulas of one are lifted to it
-``density``              a likelihood with its observations, for integration over one predictor
+``contract``             the contract with P predictors; one, lifted to it, with its observations
 ``generic``              any likelihood known by its log density; potentials; bounded priors
 ``heteroscedastic``      normal with a predictor of the precision: bounded, or log-linear
 ``laplace``              Laplace, symmetric or not, and the support vector machine

@@ -346,27 +346,21 @@ class JointWriter(Protocol):
     @property
     def math(self) -> Any:
         """A module with NumPy's elementwise functions and ``gammaln``, for variables."""
-        ...
 
     def gamma(self, name: str, shape: Any, rate: Any) -> Any:
         """Write a gamma variable."""
-        ...
 
     def inverse_gamma(self, name: str, shape: Any, scale: Any) -> Any:
         """Write an inverse gamma variable."""
-        ...
 
     def normal(self, name: str, mean: Any, std: Any, start: Any) -> Any:
         """Write a normal variable with initial value ``start``."""
-        ...
 
     def poisson(self, name: str, rate: Any) -> Any:
         """Write a Poisson variable."""
-        ...
 
     def polya_gamma(self, name: str, h: Any) -> Any:
         """Write a PG(h, 0) variable."""
-        ...
 
     def numerical(
         self,
@@ -384,11 +378,9 @@ class JointWriter(Protocol):
         *parameters)``; a graph of the model shows ``distribution``. With ``positive`` the support
         is the positive half-line.
         """
-        ...
 
     def evaluate(self, function: Callable[..., Array], *arguments: Any) -> Any:
         """Return an elementwise NumPy function of variables, without derivatives."""
-        ...
 
 
 def normal_factor(math: Any, precision: Callable[[Any, Any], Any]) -> Callable[..., Any]:

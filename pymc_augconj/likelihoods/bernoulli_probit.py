@@ -35,7 +35,7 @@ from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
 from pymc_augconj.typing import Array, Mask
 
 from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, refusal
-from .density import LikelihoodDensity
+from .contract import LikelihoodDensity
 from .registry import register
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)

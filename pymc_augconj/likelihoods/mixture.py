@@ -27,8 +27,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array, Index
 
 from .base import Joint, JointWriter, Likelihood, Params, Sites
-from .contract import MultiLikelihood
-from .density import select_params
+from .contract import MultiLikelihood, select_params
 
 
 @dataclass(frozen=True)

@@ -44,15 +44,7 @@ from pymc_augconj.quadrature.expectation import (
 )
 from pymc_augconj.typing import Array, Index
 
-from .base import (
-    Expected,
-    Params,
-    Pattern,
-    Sites,
-    is_count,
-    refusal,
-    refuse_classes,
-)
+from .base import Expected, Params, Pattern, Sites, is_count, refusal, refuse_classes
 from .contract import MultiLikelihood, Traits
 from .pattern import PredictorInput
 from .registry import register

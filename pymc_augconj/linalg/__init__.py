@@ -9,7 +9,6 @@
 ``state_space``          Cholesky factors of covariances of Markov processes, in linear time
 ``state_space_kernels``  loops of ``state_space``
 ``supernodes``           elimination of columns with the same rows together
-``unlocked``             triangular products and solves that let other threads run
 ``vecchia``              Vecchia's approximation: order, neighbours, precision
 ``vecchia_kernels``      loops of ``vecchia``
 =======================  =======================================================================

@@ -59,11 +59,10 @@ class RowSelection:
         )
 
     def apply(self, u: Array) -> Array:
-        """Return A u, shape (N,)."""
+        """Return A u, shape (N,), or of each row of u, shape (count, N)."""
         if self.is_identity:
             return u.copy()
-        taken = u if self.is_diagonal else u[self.index]
-        return taken if self.coef is None else self.coef * taken
+        return times(u if self.is_diagonal else np.take(u, self.index, axis=-1), self.coef)
 
     def magnitude(self, u: Array) -> Array:
         """Return |A| |u|, shape (N,)."""
@@ -76,28 +75,14 @@ class RowSelection:
         return largest
 
     def apply_transpose(self, w: Array) -> Array:
-        """Return Aᵀ w, shape (size,)."""
+        """Return Aᵀ w, shape (size,), or of each row of w, shape (count, size)."""
         if self.is_identity:
             return w.copy()
-        weighted = w if self.coef is None else self.coef * w
+        weighted = times(w, self.coef)
         if self.is_diagonal:
             return weighted
-        return np.bincount(self.index, weights=weighted, minlength=self.size)
-
-    def apply_rows(self, u: Array) -> Array:
-        """Return A u for each row of u, shape (count, N)."""
-        if self.is_identity:
-            return u.copy()
-        taken = u if self.is_diagonal else np.take(u, self.index, axis=1)
-        return taken if self.coef is None else taken * self.coef
-
-    def transpose_rows(self, w: Array) -> Array:
-        """Return Aᵀ w for each row of w, shape (count, size)."""
-        if self.is_identity:
-            return w
-        weighted = w if self.coef is None else w * self.coef
-        if self.is_diagonal:
-            return weighted
+        if w.ndim == 1:
+            return np.bincount(self.index, weights=weighted, minlength=self.size)
         result = np.zeros((w.shape[0], self.size))
         np.add.at(result.T, self.index, weighted.T)
         return result
@@ -175,24 +160,17 @@ class DenseMap:
         return False
 
     def apply(self, u: Array) -> Array:
-        return self.matrix @ (u if self.columns is None else self.columns * u)
+        return self.matrix @ times(u, self.columns) if u.ndim == 1 else u @ self.dense().T
 
     def magnitude(self, u: Array) -> Array:
-        return np.abs(self.matrix) @ np.abs(u if self.columns is None else self.columns * u)
+        return np.abs(self.matrix) @ np.abs(times(u, self.columns))
 
     def largest_entries(self) -> Array:
         largest = np.maximum(self.matrix.max(axis=0), -self.matrix.min(axis=0))
         return largest if self.columns is None else largest * np.abs(self.columns)
 
     def apply_transpose(self, w: Array) -> Array:
-        product = self.matrix.T @ w
-        return product if self.columns is None else self.columns * product
-
-    def apply_rows(self, u: Array) -> Array:
-        return u @ self.dense().T
-
-    def transpose_rows(self, w: Array) -> Array:
-        return w @ self.dense()
+        return times(self.matrix.T @ w, self.columns) if w.ndim == 1 else w @ self.dense()
 
     def congruence(self, matrix: Array) -> Array:
         dense = self.dense()
@@ -206,7 +184,7 @@ class DenseMap:
         return DenseMap(np.asfortranarray(self.matrix[:, columns]), factors)
 
     def dense(self) -> Array:
-        return self.matrix if self.columns is None else self.matrix * self.columns
+        return times(self.matrix, self.columns)
 
 
 class SelectionSum(DenseMap):
@@ -256,14 +234,6 @@ class SelectionSum(DenseMap):
         terms = zip(self.coefs, self.parts, strict=True)
         return sum((c * part.apply_transpose(w) for c, part in terms), np.zeros(()))
 
-    def apply_rows(self, u: Array) -> Array:
-        terms = zip(self.coefs, self.parts, strict=True)
-        return sum((c * part.apply_rows(u) for c, part in terms), np.zeros(()))
-
-    def transpose_rows(self, w: Array) -> Array:
-        terms = zip(self.coefs, self.parts, strict=True)
-        return sum((c * part.transpose_rows(w) for c, part in terms), np.zeros(()))
-
     def rows(self, which: Index | slice) -> SelectionSum:
         return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
 
@@ -297,9 +267,8 @@ class CopiesMap(DenseMap):
         for k in range(self.copies):
             own = np.flatnonzero(self.copy == k)
             taken = self.base[self.position[own]]
-            matrix[own, k * M : (k + 1) * M] = (
-                taken if self.coef is None else self.coef[own, None] * taken
-            )
+            coef = None if self.coef is None else self.coef[own, None]
+            matrix[own, k * M : (k + 1) * M] = times(taken, coef)
         return matrix
 
     @property
@@ -307,7 +276,8 @@ class CopiesMap(DenseMap):
         return self.copies * self.base.shape[1]
 
     def apply(self, u: Array) -> Array:
-        return self.apply_rows(u[None])[0]
+        products = u.reshape(*u.shape[:-1], self.copies, -1) @ self.base.T
+        return times(products[..., self.copy, self.position], self.coef)
 
     def magnitude(self, u: Array) -> Array:
         coef = None if self.coef is None else np.abs(self.coef)
@@ -315,13 +285,8 @@ class CopiesMap(DenseMap):
         return absolute.apply(np.abs(u))
 
     def apply_transpose(self, w: Array) -> Array:
-        return self.transpose_rows(w[None])[0]
-
-    def apply_rows(self, u: Array) -> Array:
-        products = u.reshape(len(u), self.copies, -1) @ self.base.T
-        return times(products[:, self.copy, self.position], self.coef)
-
-    def transpose_rows(self, w: Array) -> Array:
+        if w.ndim == 1:
+            return self.apply_transpose(w[None])[0]
         length = self.copies * len(self.base)
         flat = self.copy * len(self.base) + self.position
         sums = np.array([np.bincount(flat, row, length) for row in times(w, self.coef)])

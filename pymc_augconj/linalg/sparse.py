@@ -177,25 +177,16 @@ class SparsePattern(SymmetricPattern):
     matrix. Values are stored flat: the sparse columns, the border's part of Cᵀ by rows, and D by
     rows, of which the lower triangle is read.
 
-    Parameters
-    ----------
-    limit : int, optional
-        The most entries that L may have in an order of minimum degree; ValueError if it has more.
-    given : ndarray of int, optional
-        An order of elimination, taken where that of minimum degree is not better; columns that meet
-        most others then belong to the border.
-    dense : ndarray of int, optional
-        Columns that belong to the border whatever their entries.
+    ``limit`` is the most entries that L may have in an order of minimum degree; ValueError if it
+    has more. ``given`` is an order of elimination, taken where that of minimum degree is not
+    better; columns that meet most others then belong to the border. The columns ``dense`` belong to
+    it whatever their entries.
 
-    Attributes
-    ----------
-    corner, border : int
-        n₂, and the number of columns of the border, which are the corner's first.
-    arrays : tuple of ndarray of int
-        Start of the values below the diagonal of each sparse column; rows and columns of the flat
-        values of the sparse columns, first of the diagonal, then below it column by column with
-        fill but without the border; and where their products are subtracted, see
-        :func:`.product_runs`.
+    ``corner`` is n₂, and ``border`` the number of columns of the border, which are the corner's
+    first. ``arrays`` are the start of the values below the diagonal of each sparse column; rows and
+    columns of the flat values of the sparse columns, first of the diagonal, then below it column by
+    column with fill but without the border; and where their products are subtracted, see
+    :func:`.product_runs`.
     """
 
     is_reversed = False

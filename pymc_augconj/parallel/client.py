@@ -11,18 +11,7 @@ from .executor import Executor, Pool
 
 
 def executor_of(client: Any) -> Executor:
-    """Return the executor for the user's ``client``.
-
-    Parameters
-    ----------
-    client : distributed.Client or concurrent.futures.Executor, optional
-        By default work runs in this process.
-
-    Raises
-    ------
-    AugmentationError
-        If ``client`` is neither.
-    """
+    """Return the executor for the user's ``client``: this process where it is None."""
     if client is None:
         return Executor()
     if isinstance(client, ThreadPoolExecutor | ProcessPoolExecutor):

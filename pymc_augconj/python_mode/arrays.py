@@ -205,14 +205,6 @@ def _joined(*parts: Any, axis: int, dtype: str) -> Any:
     return np.concatenate(parts, axis=axis, dtype=dtype)
 
 
-def _vector(*entries: Any, dtype: str) -> Any:
-    return np.array(entries, dtype=dtype)
-
-
-def _length(axis: int, x: Any) -> int:
-    return x.shape[axis]
-
-
 #: Functions of arrays, by the operation; None where PyTensor is to execute it.
 MAKERS: dict[type[Op], Callable[[Apply], Call | None]] = {
     AdvancedIncSubtensor: _inc_subtensor,
@@ -231,9 +223,9 @@ MAKERS: dict[type[Op], Callable[[Apply], Call | None]] = {
     Dot: lambda node: np.dot,
     IncSubtensor: _inc_subtensor,
     Join: lambda node: partial(_joined, axis=node.op.axis, dtype=node.outputs[0].dtype),
-    MakeVector: lambda node: partial(_vector, dtype=node.outputs[0].dtype),
+    MakeVector: lambda node: lambda *entries: np.array(entries, dtype=node.outputs[0].dtype),
     Reshape: _reshape,
-    Shape_i: lambda node: partial(_length, node.op.i),
+    Shape_i: lambda node: lambda x: x.shape[node.op.i],
     SpecifyShape: _specify_shape,
     Subtensor: _subtensor,
     ViewOp: lambda node: first,

@@ -30,7 +30,7 @@ from pytensor.tensor.basic import Alloc, Eye
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type import TensorType
 
-from pymc_augconj.parallel.settings import ProcessSetting
+from pymc_augconj.parallel.executor import ProcessSetting
 
 from .arrays import first, formula_of
 from .operations import is_number, lower

@@ -208,7 +208,6 @@ class OnTape(Protocol):
 
     def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
         """Return the registers of the value, given those of the point, or NoTapeError."""
-        ...
 
 
 class TapeBuilder:

@@ -138,18 +138,11 @@ def gaussian_cubature(
     The derivatives take no derivative of g: ∂E/∂m = L⁻ᵀ E[z g] (Bonnet) and
     ∂E/∂V = ½ L⁻ᵀ E[(z zᵀ − I) g] L⁻¹ (Price).
 
-    Parameters
-    ----------
-    func : callable
-        ``(eta, which) -> values``: g of each site in the index array ``which``, for ``eta`` of
-        shape (P, len(which), nodes).
-    mean : array, shape (P, N)
-        P is at most :data:`MOST_PREDICTORS`.
-    cov : array, shape (P, P, N)
-        Symmetric, like its derivative. For ``d_cov`` a direction without variance gets the variance
-        1e-12, which leaves four digits; no Gaussian without variance along it depends on that.
-    rtol : float
-        Accuracy, relative to 1 + |E|.
+    ``func(eta, which)`` returns g of each site in the index array ``which``, for ``eta`` of shape
+    (P, len(which), nodes); ``mean`` is (P, N), P at most :data:`MOST_PREDICTORS`; ``cov``, and its
+    derivative, (P, P, N). For that a direction without variance gets the variance 1e-12, which
+    leaves four digits; no Gaussian without variance along it depends on that. ``rtol`` is relative
+    to 1 + |E|.
     """
     P, size = mean.shape
     if P == 1:

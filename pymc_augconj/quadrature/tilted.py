@@ -237,45 +237,32 @@ class SiteDensity(Protocol):
     @property
     def size(self) -> int:
         """N, the number of observations."""
-        ...
 
     @property
     def landmarks(self) -> Array:
         """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
-        ...
 
     def __call__(self, eta: Array, sites: Index, /) -> Array:
         """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M)."""
-        ...
 
 
 @dataclass(frozen=True)
 class Tilted:
-    """Moments of the tilted distributions of N sites, each of shape (N,).
+    """Moments of the tilted distributions of N sites, each of shape (N,)."""
 
-    Attributes
-    ----------
-    log_Z : ndarray
-        log ∫ p(y | f)^η N(f | m, v) df.
-    mean, var : ndarray
-    third, fourth : ndarray or None
-        Central moments E[(f − mean)³] and E[(f − mean)⁴], where asked for.
-    delta : ndarray or None
-        δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
-    error : ndarray or None
-        Estimated relative error of log Ẑ and of the moments; None for a closed form. A large error
-        means that the log density itself has this rounding error.
-    panels : Panels or None
-        Panels of the integrals; None for a closed form.
-    """
-
+    #: log ∫ p(y | f)^η N(f | m, v) df.
     log_Z: Array
     mean: Array
     var: Array
+    #: Central moments E[(f − mean)³] and E[(f − mean)⁴], where asked for.
     third: Array | None = None
     fourth: Array | None = None
+    #: δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
     delta: Array | None = None
+    #: Estimated relative error of log Ẑ and of the moments; None for a closed form. A large error
+    #: means that the log density itself has this rounding error.
     error: Array | None = None
+    #: Panels of the integrals; None for a closed form.
     panels: Panels | None = field(default=None, repr=False)
 
     @property
@@ -299,14 +286,9 @@ def tilted_moments(
     (N,). ``higher`` asks for the third and fourth central moments too, ``delta`` for δ of quantile
     propagation. The relative error is about 1e-8: log Ẑ and δ absolutely, the mean relative to the
     tilted standard deviation. The search finds modes from the landmarks and from a geometric scan
-    about the cavity's mean; it would miss a narrow mode elsewhere.
-
-    Raises
-    ------
-    ValueError
-        If a cavity is not proper.
-    FloatingPointError
-        If a tilted density has no maximum, or its integral does not converge.
+    about the cavity's mean; it would miss a narrow mode elsewhere. Raises ValueError if a cavity is
+    not proper; FloatingPointError if a tilted density has no maximum, or its integral does not
+    converge.
     """
     check_cavities(cavity_mean, cavity_var)
     std = np.sqrt(cavity_var)

@@ -17,22 +17,22 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 from pymc_augconj.recognition.checks.checks import check_reading
 from pymc_augconj.recognition.checks.densities import (
+    check_proper,
     log_densities,
     log_prior,
     prior_terms,
     warn_of_faults,
     whole_potential,
 )
-from pymc_augconj.recognition.checks.propriety import check_proper
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import read_block
-from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.vector_outcomes import (
+from pymc_augconj.recognition.observed.observed_graph import (
     Inputs,
     Observations,
+    ObservedGraph,
     mark_unpredictable,
     without_vectors,
 )
@@ -44,32 +44,21 @@ from pymc_augconj.recognition.roles.structure import read_forward, read_hyperpar
 
 @dataclass(frozen=True)
 class Recognition:
-    """A recognised PyMC model.
+    """A recognised PyMC model."""
 
-    Attributes
-    ----------
-    model : LatentGaussianModel
-        The model for the engines.
-    kinds : tuple of str
-        The kind of each latent block's map to the predictors.
-    factors : tuple of str
-        Observed variables and potentials that depend on hyperparameters alone.
-    start : mapping
-        PyMC's default initial point.
-    probes : tuple of mapping
-        Test points: other values of the hyperparameters, at which the structure was examined.
-    predictors : mapping
-        Names of the predictors of observed variables with several, by the variable's name.
-    alternates : tuple of str
-        Gaussian variables that cannot be latents together with the model's latents.
-    """
-
+    #: The model for the engines.
     model: LatentGaussianModel
+    #: The kind of each latent block's map to the predictors.
     kinds: tuple[str, ...]
+    #: Observed variables and potentials that depend on hyperparameters alone.
     factors: tuple[str, ...] = ()
+    #: PyMC's default initial point.
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
+    #: Test points: other values of the hyperparameters, at which the structure was examined.
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
+    #: Names of the predictors of observed variables with several, by the variable's name.
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Gaussian variables that cannot be latents together with the model's latents.
     alternates: tuple[str, ...] = ()
 
     def require_proper(self) -> None:

@@ -68,29 +68,21 @@ def predictions_tree(
 
 @dataclass(frozen=True)
 class ObservationOptions:
-    """Options of :func:`pymc_augconj.predict` about observations; for ``kind="y"`` only.
+    """Options of :func:`pymc_augconj.predict` about observations; for ``kind="y"`` only."""
 
-    Attributes
-    ----------
-    ynew : array_like, shape (P,) or (), optional
-        Observations at the new inputs: adds their log predictive densities. With ``ynew=k`` these
-        are the log probabilities of the class or count k.
-    offset : array_like, shape (P,) or (), optional
-        The terms of the predictor at the new inputs other than the process and other Gaussian
-        latents, if they differ between observations: for example the logarithm of an exposure.
-    params : mapping, optional
-        Parameters of the likelihood at the new inputs, by name, if they differ between the
-        observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.
-    observed : str, optional
-        The observed variable, if several depend on the process.
-    quantile : float or sequence of float, optional
-        Levels in (0, 1) at which to add quantiles of y.
-    """
-
+    #: Observations at the new inputs, shape (P,) or (): adds their log predictive densities. With
+    #: ``ynew=k`` these are the log probabilities of the class or count k.
     ynew: Any = None
+    #: The terms of the predictor at the new inputs other than the process and other Gaussian
+    #: latents, shape (P,) or (), if they differ between observations: for example the logarithm of
+    #: an exposure.
     offset: Any = None
+    #: Parameters of the likelihood at the new inputs, by name, if they differ between the
+    #: observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.
     params: Mapping[str, Any] | None = None
+    #: The observed variable, if several depend on the process.
     observed: str | None = None
+    #: Levels in (0, 1) at which to add quantiles of y.
     quantile: float | Sequence[float] | None = None
 
     @property

@@ -14,8 +14,7 @@ from scipy.stats import norm, truncnorm
 import pymc_augconj as pac
 from pymc_augconj.engines.ep import fit as ep_fit
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import BoundFamily, VariationalGaussian, bound_gradient
 
 QUIET = {"progressbar": False}
 X = np.array([[0.0], [0.4], [1.0]])

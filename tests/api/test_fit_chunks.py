@@ -16,7 +16,7 @@ from pymc_augconj.engines.sparse.chunks import Chunk, ChunkedData, RowsInChunks
 from pymc_augconj.engines.sparse.fit import _ChunkedFamily, _packed
 from pymc_augconj.engines.sparse.model import SparseModel, SparseSites
 from pymc_augconj.engines.sparse.rows import State, all_slopes, evaluated, natural_sums, slope_sums
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import CoordinateAscent, VariationalGaussian
 from pymc_augconj.parallel.executor import Executor, Pool
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import LatentProcess

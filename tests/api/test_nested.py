@@ -14,7 +14,7 @@ from scipy.special import gammaln
 from scipy.stats import chi2, multivariate_normal
 
 import pymc_augconj as pac
-from pymc_augconj.results.approximation.marginals import density_of_draws
+from pymc_augconj.results.approximation.leave_one_out import density_of_draws
 
 QUIET = {"progressbar": False}
 

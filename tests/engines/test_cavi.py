@@ -10,8 +10,11 @@ from scipy.special import expit, logsumexp
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+)
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}
 

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs.moves import columns
+from pymc_augconj.engines.gibbs.moves import given_latents as columns
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap
 

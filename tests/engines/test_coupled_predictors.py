@@ -14,8 +14,11 @@ from numpy.polynomial.hermite_e import hermegauss
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+)
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.plan import make_plan

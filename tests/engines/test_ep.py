@@ -12,10 +12,10 @@ from pymc_augconj.engines.ep import solve as ep_double_loop
 from pymc_augconj.engines.ep.objective import EPObjective, EPState, SiteGroup
 from pymc_augconj.engines.ep.solve import solve
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.likelihoods import density as density_module
+from pymc_augconj.likelihoods import contract
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
@@ -386,13 +386,13 @@ def test_equal_observations_are_integrated_once(monkeypatch):
     var = np.array([1.0, 0.3, 0.1])[which]
     density = LikelihoodDensity(StudentT(), y, {"nu": np.float64(4.0), "sigma": sigma})
     sizes = []
-    integrate = density_module.tilted_moments
+    integrate = contract.tilted_moments
 
     def counted(density, *args, **kwargs):
         sizes.append(density.size)
         return integrate(density, *args, **kwargs)
 
-    monkeypatch.setattr(density_module, "tilted_moments", counted)
+    monkeypatch.setattr(contract, "tilted_moments", counted)
     found = site_moments(density, mean, var)
     assert sizes == [6]
     expected = integrate(density, mean, var)

@@ -10,7 +10,7 @@ import pymc_augconj as pac
 from benchmarks.ep_on_arrays import run_ep
 from pymc_augconj.engines.ep import fit as ep_fit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.contract import LikelihoodDensity
 
 QUIET = {"progressbar": False}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.engines.sparse.weights import ExpectedDensity, residual_name
-from pymc_augconj.engines.variational.site_rules import expectations
+from pymc_augconj.engines.variational.bound import expectations
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import MultiDensity, lift
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax

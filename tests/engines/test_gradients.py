@@ -9,8 +9,12 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+    bound_gradient,
+)
 
 N = 30
 RNG = np.random.default_rng(0)

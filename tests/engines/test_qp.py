@@ -16,7 +16,7 @@ from pymc_augconj.engines.ep.objective import (
 from pymc_augconj.engines.ep.solve import solve, solve_qp
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.contract import LikelihoodDensity
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.student_t import StudentT

@@ -11,8 +11,12 @@ from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse.fit import _Family
 from pymc_augconj.engines.sparse.rows import RowsInMemory, State, Sums, all_slopes
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+    bound_gradient,
+)
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.processes.process import LatentProcess
 

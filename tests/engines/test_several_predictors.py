@@ -18,8 +18,11 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+)
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
 from pymc_augconj.latents.choice import SOLVERS

@@ -24,7 +24,7 @@ from pymc_augconj.engines.sparse.rows import (
     slope_sums,
 )
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import CoordinateAscent, VariationalGaussian
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)

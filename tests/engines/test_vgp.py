@@ -10,8 +10,12 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+    bound_gradient,
+)
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}
 

@@ -11,8 +11,7 @@ from statsmodels.datasets import nile
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import BoundFamily, VariationalGaussian, bound_gradient
 
 N = 110
 RNG = np.random.default_rng(8)

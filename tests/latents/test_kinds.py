@@ -232,8 +232,8 @@ def test_maps_of_rows_are_matrices_too(name):
         dense = A.dense()
         M, u, w = (rng.normal(size=s) for s in ((len(dense),) * 2, (3, size), (3, len(dense))))
         np.testing.assert_allclose(A.congruence(M), dense.T @ M @ dense, atol=1e-12)
-        np.testing.assert_allclose(A.apply_rows(u), u @ dense.T, atol=1e-12)
-        np.testing.assert_allclose(A.transpose_rows(w), w @ dense, atol=1e-12)
+        np.testing.assert_allclose(A.apply(u), u @ dense.T, atol=1e-12)
+        np.testing.assert_allclose(A.apply_transpose(w), w @ dense, atol=1e-12)
 
 
 def test_kinds_are_found_by_name():

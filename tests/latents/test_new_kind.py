@@ -10,8 +10,7 @@ from scipy.stats import multivariate_normal
 
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent
+from pymc_augconj.engines.variational.bound import BoundFamily, CoordinateAscent
 from pymc_augconj.latents import joint
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.normal import Normal

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment
 from pymc_augconj.quadrature.tilted import tilted_moments
 

@@ -34,8 +34,8 @@ def test_rows_of_copies(name):
         close(A.magnitude(row), as_dense.magnitude(row), atol=1e-12)
     for row in w:
         close(A.apply_transpose(row), as_dense.apply_transpose(row), atol=1e-12)
-    close(A.apply_rows(u), as_dense.apply_rows(u), atol=1e-12)
-    close(A.transpose_rows(w), as_dense.transpose_rows(w), atol=1e-12)
+    close(A.apply(u), as_dense.apply(u), atol=1e-12)
+    close(A.apply_transpose(w), as_dense.apply_transpose(w), atol=1e-12)
     square = RNG.normal(size=(len(dense), len(dense)))
     close(A.congruence(square), as_dense.congruence(square), atol=1e-12)
     for which in (slice(1, 3), np.arange(len(dense))[::-2]):
@@ -53,7 +53,7 @@ def test_sums_of_selections_form_no_matrix():
     parts = [RowSelection(own, RNG.normal(size=9), 6) for own in index]
     A = SelectionSum(np.array([0.7, -1.3]), parts)
     u, w = RNG.normal(size=(2, 6)), RNG.normal(size=(2, 9))
-    products = A.apply_rows(u), A.transpose_rows(w), A.apply(u[0]), A.apply_transpose(w[0])
+    products = A.apply(u), A.apply_transpose(w), A.apply(u[0]), A.apply_transpose(w[0])
     assert "matrix" not in vars(A)
     matrix = 0.7 * parts[0].dense() - 1.3 * parts[1].dense()
     expected = u @ matrix.T, w @ matrix, matrix @ u[0], matrix.T @ w[0]

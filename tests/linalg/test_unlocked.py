@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.linalg.unlocked import (
+from pymc_augconj.linalg.dense import (
     add_outer,
     cholesky_in_place,
     invert_lower,

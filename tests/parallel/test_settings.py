@@ -13,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
-from pymc_augconj.parallel.settings import ProcessSetting, blas_limit
+from pymc_augconj.parallel.executor import ProcessSetting, blas_limit
 from pymc_augconj.python_mode import untraced, without_compilation
 
 TIMEOUT = 600.0  # of a deadlock: a busy machine takes its time

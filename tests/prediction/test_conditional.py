@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.prediction.conditional import draw_conditional, draw_groups
+from pymc_augconj.prediction.moments import draw_conditional, draw_groups
 
 N_OLD, N_NEW, JITTER = 12, 5, 1e-6
 

@@ -18,7 +18,7 @@ from pymc_augconj.likelihoods.bernoulli_probit import (
     probit_delta,
     probit_tilted,
 )
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.laplace import AsymmetricLaplace, Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit, NegativeBinomial

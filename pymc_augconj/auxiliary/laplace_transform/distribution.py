@@ -46,15 +46,10 @@ SUPPORT_MARGIN = 50.0  # the support's end has at most exp(−50) of the mass be
 class TiltedDistribution:
     """φ with its scale, support and atom, for all tilts r.
 
-    Attributes
-    ----------
-    origin : float
-        Lower end of the support, ω ≥ origin; zero for most distributions.
-    scale : float
-        The r at which −log φ₀ is one (or half its limit, if it stays below two), where
-        φ₀(s) = φ(s) exp(s · origin) is the transform of ω − origin. 1/scale is a typical ω.
-    log_atom : float
-        log P(ω = origin) at r = 0, which is log φ₀(∞); −∞ without an atom.
+    ``origin`` is the lower end of the support, zero for most distributions. ``scale`` is the r at
+    which −log φ₀ is one (or half its limit, if it stays below two), where φ₀(s) = φ(s) exp(s ·
+    origin) is the transform of ω − origin: 1/scale is a typical ω. ``log_atom`` is log P(ω =
+    origin) at r = 0, which is log φ₀(∞); −∞ without an atom.
     """
 
     def __init__(self, log_phi: LogPhi) -> None:

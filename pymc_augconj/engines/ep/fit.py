@@ -19,7 +19,7 @@ from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.contract import LikelihoodDensity
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.quadrature.tilted import Quadrature

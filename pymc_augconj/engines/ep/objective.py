@@ -36,7 +36,7 @@ from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
 from pymc_augconj.typing import Array
 

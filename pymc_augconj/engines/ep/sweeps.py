@@ -15,7 +15,7 @@ import numpy as np
 
 from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.engines.variational.ascent import Anderson, extrapolate
-from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, select_params, site_moments
 from pymc_augconj.typing import Array
 
 from .objective import EPEvaluation, EPObjective, Recorder, SiteGroup

@@ -24,8 +24,12 @@ from pymc_augconj.engines.ep.fit import EPFamily
 from pymc_augconj.engines.ep.objective import EPState
 from pymc_augconj.engines.ep.solve import solve
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import Bound, BoundFamily
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import (
+    Bound,
+    BoundFamily,
+    CoordinateAscent,
+    VariationalGaussian,
+)
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.by_grid import nearest_product

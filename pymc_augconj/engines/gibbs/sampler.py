@@ -34,7 +34,7 @@ from pymc_augconj.typing import Array
 
 from .chain import Chain
 from .held_sites import HeldSites
-from .moves import columns, given_latents, latents
+from .moves import given_latents, latents
 from .parts import Part
 from .state import GibbsInfo, State, Update
 
@@ -54,20 +54,12 @@ _RECENT = 50
 class GibbsSampler:
     """One chain's Gibbs sampler; everything it keeps is a cache, or in :attr:`state`.
 
-    Parameters
-    ----------
-    model, plan, point
-        The model, the hyperparameters that each move updates (others are held fixed), and the
-        start.
-    probes : sequence of mapping
-        Other values of θ, at which predictors must agree to be merged.
-    sweeps : int, optional
-        Draws of ω and the latents in each step, by default one; further draws reuse K and its
-        factor. Where all sites are held, elliptical slices in each step, by default as many as the
-        held sites ask for, and one where trajectories follow; where ω is drawn too, by default four
-        draws of it, each before one part of these slices.
-    sites : HeldSites, optional
-        The held sites.
+    The ``plan`` says which hyperparameters each move updates (others are held fixed); ``probes``
+    are other values of θ than the start ``point``, at which predictors must agree to be merged.
+    ``sweeps`` are draws of ω and the latents in each step, by default one; further draws reuse K
+    and its factor. Where all sites are held, they are elliptical slices in each step, by default as
+    many as the held ``sites`` ask for, and one where trajectories follow; where ω is drawn too, by
+    default four draws of it, each before one part of these slices.
     """
 
     def __init__(
@@ -145,7 +137,7 @@ class GibbsSampler:
                     continue
                 latents.draw_auxiliary(rng, chain, state, part)
                 for member in chain.plan.by_column:
-                    columns.update_columns(rng, chain, state, part, member)
+                    given_latents.update_columns(rng, chain, state, part, member)
                 relax = not chain.plan.by_column
                 latents.draw_latents(rng, chain, state, part, relax=relax)
         self._describe(state)
@@ -160,7 +152,7 @@ class GibbsSampler:
             return
         latents.draw_auxiliary(rng, chain, state, part)
         for member in chain.plan.by_column:
-            columns.update_columns(rng, chain, state, part, member)
+            given_latents.update_columns(rng, chain, state, part, member)
         before = dict(state.point)
         latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from

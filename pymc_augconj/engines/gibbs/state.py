@@ -21,11 +21,9 @@ class Target(Protocol):
 
     def __call__(self, x: Array) -> float:
         """Return the log density at ``x``, up to a constant; −∞ outside the support."""
-        ...
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         """Return the log density at ``x`` and its gradient."""
-        ...
 
 
 #: The log density and its derivatives, by entry of the point.

@@ -58,19 +58,13 @@ _SPREAD, _STARS = 1.25, (-4.5, -2.5, 2.5, 4.5)
 
 @dataclass(frozen=True)
 class Scaling:
-    """The coordinates z of θ, both of shape (…, p).
+    """The coordinates z of θ, both of shape (…, p)."""
 
-    Attributes
-    ----------
-    mode : ndarray, shape (p,)
-    axes : ndarray, shape (p, p)
-        Orthonormal columns v_j.
-    width, skew : ndarray, shape (p,)
-        a and b.
-    """
-
+    #: θ at z = 0, shape (p,).
     mode: Array
+    #: Orthonormal columns v_j, shape (p, p).
     axes: Array
+    #: a and b, shape (p,).
     width: Array
     skew: Array
 
@@ -133,28 +127,12 @@ _LOG_POINTS = 11
 
 
 class ThetaDensity:
-    """A density over z, and so over θ.
+    """A density over z, and so over θ, given log p(θ) Z(θ) as a density of θ at n points z, (n, p).
 
-    Parameters
-    ----------
-    scaling : Scaling
-    z : ndarray, shape (n, p)
-        The points.
-    log_density : ndarray, shape (n,)
-        log p(θ) Z(θ), as a density of θ, at the points.
-    is_lattice : bool
-
-    Attributes
-    ----------
-    sample : ndarray, shape (S, p)
-        The Sobol sequence.
-    sample_weights : ndarray, shape (S,)
-        Its weights under the density, of sum one.
-    log_mass : float
-        log ∫ p(θ) Z(θ) dθ.
-    weights : ndarray, shape (n,)
-        Of the points, of sum one: those of a trapezoidal rule on a lattice, otherwise those with
-        which the mean of what is interpolated is a sum over points, some of which are negative.
+    ``sample``, (S, p), is the Sobol sequence, with ``sample_weights`` under the density, of sum
+    one, and ``log_mass`` = log ∫ p(θ) Z(θ) dθ. ``weights`` of the points, (n,), are those of a
+    trapezoidal rule on a lattice, otherwise those with which the mean of what is interpolated is a
+    sum over points, some of which are negative; their sum is one.
     """
 
     def __init__(self, scaling: Scaling, z: Array, log_density: Array, *, is_lattice: bool) -> None:

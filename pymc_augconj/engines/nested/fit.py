@@ -21,7 +21,7 @@ from pymc_augconj.engines.ep.fit import ExpectationPropagation
 from pymc_augconj.engines.hyperparameters import HyperClimb, Search
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.engines.variational.ascent import SiteFit
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import VariationalGaussian
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.model import LatentGaussianModel
@@ -58,34 +58,20 @@ _PER_COEFFICIENT, _CHECKED, _INTERPOLATED = 3, 8, 0.02
 
 @dataclass(frozen=True)
 class Node:
-    """The approximation at one θ.
+    """The approximation at one θ."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (p,)
-        θ, flat, on the unconstrained scale.
-    log_density : float
-        log p(θ) + log Z(θ); −∞ where there is no approximation.
-    h, lam : ndarray
-        Sites of all predictors, stacked.
-    converged : bool
-    """
-
+    #: θ, flat, on the unconstrained scale, shape (p,).
     x: Array
+    #: log p(θ) + log Z(θ); −∞ where there is no approximation.
     log_density: float
+    #: Sites of all predictors, stacked.
     h: Array
     lam: Array
     converged: bool
 
 
 class Surface:
-    """The log density as a function of θ, and every θ at which it was computed.
-
-    Parameters
-    ----------
-    search : Search
-        Of the evidence and the log prior, at its maximum.
-    """
+    """The log density as a function of θ, and every θ where it was computed; from a ``search``."""
 
     def __init__(self, search: Search[Any]) -> None:
         self.search = search
@@ -218,10 +204,7 @@ class NestedApproximations:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; its sites are those at the mode.
 
-        Raises
-        ------
-        AugmentationError
-            If there are too many hyperparameters for a design.
+        Raises AugmentationError if there are too many hyperparameters for a design.
         """
         sizes = {h.name: h.size for h in problem.members}
         if sum(sizes.values()) > LARGEST_DESIGN:

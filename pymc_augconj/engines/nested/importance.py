@@ -34,7 +34,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
@@ -44,19 +44,11 @@ from .density import ThetaDensity
 
 @dataclass(frozen=True)
 class Given:
-    """The Gaussian of the latents given θ.
+    """The Gaussian of the latents given θ."""
 
-    Attributes
-    ----------
-    point : mapping
-        θ.
-    h, lam : ndarray
-        Sites.
-    prior : LatentPrior
-    posterior : Posterior
-    """
-
+    #: θ.
     point: Point
+    #: Sites.
     h: Array
     lam: Array
     prior: LatentPrior
@@ -65,40 +57,26 @@ class Given:
 
 @dataclass
 class NestedPosterior:
-    """Site approximations at the points of a design, and the density over θ.
-
-    Attributes
-    ----------
-    model : LatentGaussianModel
-    priors : LatentPriors
-    solver : str
-        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
-    members : sequence of Hyperparameter
-        Those that are integrated over.
-    start : mapping
-        The other entries of the point.
-    x : ndarray, shape (n, p)
-        θ at the points, flat, on the unconstrained scale; the mode is first.
-    log_density : ndarray, shape (n,)
-        log p(θ) + log Z(θ).
-    weights : ndarray, shape (n,)
-        Of the points as components of a mixture, of sum one; see :class:`.ThetaDensity`.
-    h, lam : ndarray, shape (n, …)
-        Sites at the points.
-    density : ThetaDensity, or None
-        None without hyperparameters.
-    """
+    """Site approximations at the points of a design, and the density over θ."""
 
     model: LatentGaussianModel
     priors: LatentPriors
+    #: The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     solver: str
+    #: Hyperparameters that are integrated over.
     members: Sequence[Hyperparameter]
+    #: The other entries of the point.
     start: Point
+    #: θ at the points, flat, on the unconstrained scale, shape (n, p); the mode is first.
     x: Array
+    #: log p(θ) + log Z(θ), shape (n,).
     log_density: Array
+    #: Weights of the points in a mixture, of sum one, shape (n,); see :class:`.ThetaDensity`.
     weights: Array
+    #: Sites at the points, shape (n, …).
     h: Array
     lam: Array
+    #: Density over θ; None without hyperparameters.
     density: ThetaDensity | None
 
     def entries(self, x: Array) -> dict[str, Array]:
@@ -185,10 +163,7 @@ class NestedPosterior:
     def _cavity(self, given: Given, site: Site) -> tuple[Array, tuple[Array, Array]]:
         """Return the log integral of each site under its cavity, and means and variances of these.
 
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If a cavity is not proper.
+        Raises NotPositiveDefiniteError if a cavity is not proper.
         """
         mean, var = (site.select(x)[0] for x in (given.posterior.mean, given.posterior.var))
         h, lam = given.h[site.rows], given.lam[site.rows]
@@ -279,7 +254,7 @@ class NestedPosterior:
         groups = self.priors.groups
         chosen = np.zeros((rows.size, groups.size))
         chosen[np.arange(rows.size), rows if groups.inverse is None else groups.inverse[rows]] = 1.0
-        slopes = [A.transpose_rows(chosen) for A in given.prior.maps]
+        slopes = [A.apply_transpose(chosen) for A in given.prior.maps]
         half = given.posterior.pull(given.posterior.innovations_transpose(slopes))
         return np.asarray(half @ half.T)
 

@@ -17,8 +17,7 @@ import numpy as np
 from pymc_augconj.engines.base import ProcessPrior, SiteRule
 from pymc_augconj.errors import DataError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.parallel.executor import Executor, Task
-from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.parallel.executor import Executor, Task, blas_limit
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 

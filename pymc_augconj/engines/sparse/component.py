@@ -28,9 +28,8 @@ from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.components import Component, restricted_model
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.latents.joint import KeptParts, block_prior
-from pymc_augconj.linalg.dense import TriangularFactor
+from pymc_augconj.linalg.dense import TriangularFactor, add_outer
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.unlocked import add_outer
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.point import Point, PointMap

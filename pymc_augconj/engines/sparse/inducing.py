@@ -18,13 +18,13 @@ from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.linalg.dense import (
     TriangularFactor,
+    cholesky_in_place,
     cholesky_with_jitter,
     diagonal_view,
     lower_column_norms,
     lower_transpose_product,
 )
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array

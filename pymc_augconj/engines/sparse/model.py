@@ -10,21 +10,21 @@ its residual variances and all derivatives through them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pymc_augconj.engines.base import FitProblem, ProcessPrior, SiteRule
-from pymc_augconj.engines.variational.site_rules import VariationalGaussian
+from pymc_augconj.engines.variational.bound import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.joint import KeptParts
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.density import select_params
-from pymc_augconj.linalg.unlocked import add_outer
+from pymc_augconj.likelihoods.contract import select_params
+from pymc_augconj.linalg.dense import add_outer
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
@@ -132,15 +132,6 @@ class SparseModel:
             add_outer(slope, -own.mean[:size], (b - B @ own.mean)[:size])
             twin = self.twins[c]
             total[twin] = total[twin] + slope if twin in total else slope
-        return total
-
-    def slopes_by_factors(
-        self, point: Point, inducing: Sequence[Array], by_factors: Mapping[int, Array]
-    ) -> dict[str, Array]:
-        """Return the derivatives through the factors, given :meth:`by_factors`."""
-        total: dict[str, Array] = {}
-        for c, slope in by_factors.items():
-            accumulate(total, self.parts[c].slopes_by_factor(point, inducing, slope))
         return total
 
     def _offset(self, point: Point) -> Array:

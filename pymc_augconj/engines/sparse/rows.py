@@ -39,10 +39,6 @@ class State:
     q: WeightsPosterior
 
 
-def _zero() -> Array:
-    return np.zeros(())
-
-
 @dataclass
 class Sums:
     """Sums over rows; those that were not requested are zero."""
@@ -52,8 +48,8 @@ class Sums:
     value: float = 0.0
     magnitude: float = 0.0
     # Φ Λ̂ Φᵀ and Φ (ĥ − Λ̂ offset), flat as in :class:`.WeightsPosterior`.
-    gram: Array = field(default_factory=_zero)
-    linear: Array = field(default_factory=_zero)
+    gram: Array = field(default_factory=partial(np.zeros, ()))
+    linear: Array = field(default_factory=partial(np.zeros, ()))
     # Σ of squared distances of the target sites from none, in units of q.
     squares: float = 0.0
     # Derivatives that do not go through the factors of K(Z, Z).
@@ -131,8 +127,9 @@ def all_slopes(
 ) -> dict[str, Array]:
     """Return all derivatives of Σ ℓ, given :func:`slope_sums` and (``gram``, ``linear``)."""
     factors = model.by_factors(state.inducing, state.q, *natural)
-    sums = rest()
-    total = model.slopes_by_factors(state.point, state.inducing, factors)
+    sums, total = rest(), dict[str, Array]()
+    for c, slope in factors.items():
+        accumulate(total, model.parts[c].slopes_by_factor(state.point, state.inducing, slope))
     accumulate(total, sums.slopes)
     return total
 
@@ -204,19 +201,15 @@ class Rows[R](Protocol):
 
     def batches(self, rng: np.random.Generator, size: int) -> Iterator[R]:
         """Yield the rows of minibatches of about ``size``, which walk through a random order."""
-        ...
 
     def spread(self, size: int) -> R:
         """Return about ``size`` rows from all the data."""
-        ...
 
     def groups(self, step: int, count: int) -> list[R]:
         """Return every ``step``-th row, in up to ``count`` groups."""
-        ...
 
     def total(self, reducer: Reducer, state: State, rows: R | None = None) -> Sums:
         """Return the sums over some rows, by default over all."""
-        ...
 
     def start(
         self,
@@ -226,7 +219,6 @@ class Rows[R](Protocol):
         posterior: Callable[[], WeightsPosterior],
     ) -> Batch:
         """Begin a minibatch at θ and at the posterior, for which it may have to wait."""
-        ...
 
     def __enter__(self) -> Rows[R]: ...
 

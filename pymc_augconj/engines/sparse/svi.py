@@ -30,7 +30,7 @@ import numpy as np
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
 from pymc_augconj.engines.options import SVIOptions
 from pymc_augconj.engines.variational.ascent import LEAST_WEIGHT, NARROW, WILD
-from pymc_augconj.engines.variational.site_rules import CoordinateAscent, VariationalGaussian
+from pymc_augconj.engines.variational.bound import CoordinateAscent, VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 

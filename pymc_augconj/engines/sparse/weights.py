@@ -26,7 +26,7 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.base import ProcessPrior
-from pymc_augconj.engines.variational.site_rules import expectations
+from pymc_augconj.engines.variational.bound import expectations
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import MultiDensity, lift

@@ -2,7 +2,6 @@
 
 ==============  ========================================================
 ``ascent``      the loop that increases the bound, and the engine made of a site rule
-``bound``       the evidence lower bound as a function of the sites, and its gradient by θ
-``site_rules``  the variational Gaussian approximation; coordinate ascent
+``bound``       the evidence lower bound as a function of the sites, and its rules
 ==============  ========================================================
 """

@@ -26,8 +26,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
-from .bound import Bound, BoundFamily, Stage, bound_gradient
-from .site_rules import VariationalGaussian
+from .bound import Bound, BoundFamily, Stage, VariationalGaussian, bound_gradient
 
 DEPTH = 6
 

@@ -2,7 +2,6 @@
 
 =================  ============================================================
 ``checks``         the comparison, at once and with a running chain
-``densities``      PyMC's own log densities as graphs, and warnings of their faults
-``propriety``      refuses flat coefficients whose posterior is improper
+``densities``      PyMC's own log densities, warnings of their faults; improper posteriors
 =================  ============================================================
 """

@@ -22,7 +22,7 @@ from pymc.model import Model
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotAffineError, NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import block_prior
-from pymc_augconj.likelihoods.density import select_params
+from pymc_augconj.likelihoods.contract import select_params
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point, PointMap
@@ -320,11 +320,9 @@ class Sampler(Protocol):
 
     def site_log_densities(self, point: Point) -> Mapping[str, float]:
         """Return the log density of every observed variable, by name."""
-        ...
 
     def rounding(self, point: Point) -> float:
         """Return the effect on the log density of rounding in the prior's covariances."""
-        ...
 
 
 class WholeDensity:

@@ -49,16 +49,8 @@ class PointFunction:
     The explicit inputs of the graph ``outputs`` must be among ``inputs``, by their key in the
     point, or shared variables. The first ``first_calls`` calls run uncompiled where that loses no
     digits and no array has ``largest_array`` entries; use 0 if results must not depend on earlier
-    calls.
-
-    Attributes
-    ----------
-    names : tuple of Key
-        The keys that the graph depends on.
-    graph : Variable or sequence of Variable
-    shared : tuple of SharedVariable
-        The shared variables that it depends on (``pm.Data``), whose values may change between
-        calls.
+    calls. ``names`` are the keys that the graph depends on, ``shared`` the shared variables
+    (``pm.Data``), whose values may change between calls.
     """
 
     def __init__(

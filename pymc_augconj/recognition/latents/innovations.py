@@ -20,9 +20,8 @@ from pymc_augconj.block import GaussianStructure, LatentBlock
 from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
 from .precision import PrecisionEntries, PrecisionGraph, PrecisionPullback
@@ -32,67 +31,50 @@ from .precision import PrecisionEntries, PrecisionGraph, PrecisionPullback
 class GaussianVariable(GaussianStructure):
     """A free variable that is Gaussian given its parents.
 
-    Attributes
-    ----------
-    rv, value : Variable
-        PyMC's random variable and its value variable.
-    name, form, kind, shape, size, copies, whitened, order, inputs, grid, is_flat
-        As in :class:`~pymc_augconj.block.LatentBlock`.
-    scale : Variable
-        Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
-    mean : Variable or None
-        Graph of the prior mean, of shape ``shape``; None for zero or a whitened variable.
-    of_vectors : bool
-        Whether the values are independent vectors along the last axis, with one covariance.
-    product : Variable, optional
-        The product chol(K) v that a whitened variable enters.
-    precision : PrecisionGraph, optional
-        For a variable with a precision matrix: ``scale`` is the graph of its entries.
-    transform : Transform, optional
-        Linear transform of the variable that the point holds, of shape ``shape``.
-    entry_transform : Transform, optional
-        Transform of its values, one by one, that is not linear.
-    entries : ndarray of int, shape (2, E), optional
-        Rows and columns of the entries of a precision matrix that is given by ``scale``.
-    factor : Variable, optional
-        Graph of a number that multiplies the innovation in the replaced variable.
-    log_factor : Variable, optional
-        Graph of PyMC's log density minus the normal log density, if that is not zero.
-    log_peak : Variable, optional
-        Graph of the normal log density at its mean, from PyMC's own density.
-    has_prior : bool
-        Whether it has a prior density besides the normal or flat one.
-    input : TensorVariable
-        The flat innovation u.
-    value_input : TensorVariable
-        Argument of other variables' means: the flat value, or u for a whitened variable.
+    Fields without a comment are as in :class:`~pymc_augconj.block.LatentBlock`.
     """
 
+    #: PyMC's random variable and its value variable.
     rv: Variable
     value: Variable
+
     name: str
     form: str
     kind: str
     shape: tuple[int, ...]
+    #: Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
     scale: Variable
+    #: Graph of the prior mean, of shape ``shape``; None for zero or a whitened variable.
     mean: Variable | None = None
+    #: Whether the values are independent vectors along the last axis, with one covariance.
     of_vectors: bool = False
+    #: The product chol(K) v that a whitened variable enters.
     product: Variable | None = None
+    #: For a variable with a precision matrix: ``scale`` is the graph of its entries.
     precision: PrecisionGraph | None = None
+    #: Linear transform of the variable that the point holds, of shape ``shape``.
     transform: Transform | None = None
+    #: Transform of its values, one by one, that is not linear.
     entry_transform: Transform | None = None
+    #: Rows and columns, shape (2, E), of the entries of a precision matrix in ``scale``.
     entries: Index | None = None
     order: Index | None = None
     inputs: MarkovInputs | None = None
     grid: tuple[int, ...] = ()
+    #: Graph of a number that multiplies the innovation in the replaced variable.
     factor: Variable | None = None
+    #: Graph of PyMC's log density minus the normal log density, if that is not zero.
     log_factor: Variable | None = None
+    #: Graph of the normal log density at its mean, from PyMC's own density.
     log_peak: Variable | None = None
     is_flat: bool = False
+    #: Whether it has a prior density besides the normal or flat one.
     has_prior: bool = False
     size: int = field(init=False)
     copies: int = field(init=False)
+    #: The flat innovation u.
     input: TensorVariable = field(init=False)
+    #: Argument of other variables' means: the flat value, or u for a whitened variable.
     value_input: TensorVariable = field(init=False)
 
     def __post_init__(self) -> None:

@@ -23,8 +23,8 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.latents.precision import IntrinsicPrior, PrecisionPrior
 from pymc_augconj.point import Point
+from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
 Entries = tuple[Index, Index, tuple[int, int] | None]
@@ -59,31 +59,21 @@ class CommonValues(NamedTuple):
 
 @dataclass(eq=False)
 class PrecisionGraph:
-    """Q as a graph: its entries, from its products with a few vectors.
-
-    Attributes
-    ----------
-    size : int
-    rows, cols : ndarray of int, shape (E,)
-        Positions of the entries of Q, in both triangles; row by row.
-    colours : ndarray of int, shape (size,)
-        Colour of every column.
-    probe : ndarray, shape (size,)
-        A test vector, whose product checks the entries.
-    products : Variable
-        Graph of the products, one in each row: with each colour's sum of unit vectors; with a unit
-        vector if there is a common entry; and with ``probe``.
-    common : tuple of int, or None
-        A position where Q = B + c² 1 1ᵀ has only its common entry c²; None without one. The entries
-        are then those of B, followed by c².
-    """
+    """Q as a graph: its entries, from its products with a few vectors."""
 
     size: int
+    #: Positions of the entries of Q, in both triangles, row by row, shape (E,).
     rows: Index
     cols: Index
+    #: Colour of every column, shape (size,).
     colours: Index
+    #: A test vector, whose product checks the entries, shape (size,).
     probe: Array
+    #: Graph of the products, one in each row: with each colour's sum of unit vectors; with a unit
+    #: vector if there is a common entry; and with ``probe``.
     products: Variable
+    #: A position where Q = B + c² 1 1ᵀ has only its common entry c²; None without one. The entries
+    #: are then those of B, followed by c².
     common: tuple[int, int] | None
     formula: CommonValues | None = None
 

@@ -37,20 +37,13 @@ from pymc_augconj.recognition.graph.affine import (
     has_misleading_derivative,
     is_affine,
 )
-from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 from pymc_augconj.recognition.graph.functions import UNCONNECTED
 from pymc_augconj.recognition.graph.rewrite import folded, simplify, substitute
-from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable
-from .precision import (
-    CommonValues,
-    PrecisionGraph,
-    find_entries,
-    precision_graph,
-    values_of_walk,
-)
+from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph, values_of_walk
 
 Array = NDArray[np.float64]
 

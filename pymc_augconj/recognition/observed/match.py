@@ -104,11 +104,6 @@ def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
 # -- pm.CustomDist --------------------------------------------------------------------------------
 
 
-def is_custom(rv: Variable) -> bool:
-    """Return whether ``rv`` is a ``pm.CustomDist`` with a ``logp``."""
-    return isinstance(rv.owner.op, CustomDistRV)
-
-
 def read_custom(
     model: ModelIndex, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
 ) -> tuple[Family, list[Variable]]:
@@ -159,7 +154,7 @@ def read_custom(
         phi = Formula(lambda r: psi(r) - psi(pt.zeros((1,))), "log_phi")
         values = _values(phi, start, model)
         mirrored = Formula(lambda r: psi(r, -1.0) - psi(pt.zeros((1,))), "log_phi")
-        if not np.isfinite(_at_zero(log_c, start, model)).all():
+        if not np.isfinite(log_c.evaluate(np.zeros(1), _values(log_c, start, model))).all():
             raise AugmentationError("its density is zero or infinite at y = f")
         if not np.allclose(
             _on_grid(phi, values),
@@ -204,10 +199,6 @@ def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
     return formula.evaluate(_GRID, columns)
 
 
-def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: ModelIndex) -> np.ndarray:
-    return log_c.evaluate(np.zeros(1), _values(log_c, start, model))
-
-
 class Scope(IntEnum):
     """Which likelihoods an observed variable may have; each includes those before."""
 
@@ -235,15 +226,10 @@ class Matcher:
     ) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
 
-        Raises
-        ------
-        UnknownLikelihoodError
-            If no likelihood of this distribution and link is registered, or a parameter other than
-            the predictor depends on a latent variable.
-        NotAffineError
-            If the predictor is not affine in the latents.
-        RecognitionError
-            If the observations count more than once.
+        Raises UnknownLikelihoodError if no likelihood of this distribution and link is registered,
+        or a parameter other than the predictor depends on a latent variable; NotAffineError if the
+        predictor is not affine in the latents; RecognitionError if the observations count more than
+        once.
         """
         if isinstance(rv.owner.op, MinibatchRandomVariable):
             raise RecognitionError(total_size(rv))
@@ -304,7 +290,7 @@ class _Reading:
         try:
             if isinstance(op, SuperGaussianRV):
                 return self._super_gaussian(op.family, self._params)
-            if is_custom(self._rv):
+            if isinstance(op, CustomDistRV):
                 found = read_custom(self._model, self._rv, self._params, self._inputs)
                 return self._super_gaussian(*found)
             return self._augmented()

@@ -36,16 +36,10 @@ _LARGEST_VECTOR = 64
 class RowParameters:
     """The parameters of a density besides y and η.
 
-    Attributes
-    ----------
-    graphs : dict
-        The parameters as graphs of the model's variables, by their names.
-    scalars, rows : dict
-        Inputs by name: numbers, and vectors of unknown length.
-    symbols : dict
-        From variables of the model to graphs of these inputs.
-    possible : bool
-        False if a parameter is neither shared by all observations nor has one row for each.
+    ``graphs`` are graphs of the model's variables, by the parameters' names. ``scalars`` and
+    ``rows`` are inputs by name: numbers, and vectors of unknown length; ``symbols`` lead from
+    variables of the model to graphs of these. ``possible`` is False if a parameter is neither
+    shared by all observations nor has one row for each.
     """
 
     def __init__(self, shape: tuple[int, ...], model: Model) -> None:

@@ -37,26 +37,17 @@ _SERIES = (RandomWalkRV, AutoRegressiveRV, EulerMaruyamaRV)
 
 @dataclass(frozen=True)
 class Transition:
-    """The distribution of the next value of a series.
+    """The distribution of the next value of a series."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the series: (…, n), or (…, n, d) where it has a vector at each time.
-    axis : int
-        Its axis of time, counted from the end.
-    lags : int
-        p.
-    names : tuple of str
-        The free variables that the distribution depends on.
-    graph : BatchGraph
-        Mean and S.
-    """
-
+    #: Shape of the series: (…, n), or (…, n, d) where it has a vector at each time.
     shape: tuple[int, ...]
+    #: Its axis of time, counted from the end.
     axis: int
+    #: p, the number of earlier values that the next one depends on.
     lags: int
+    #: The free variables that the distribution depends on.
     names: tuple[str, ...]
+    #: Mean and S.
     graph: BatchGraph
 
     def moments(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:

@@ -19,8 +19,8 @@ from pymc_augconj.recognition.graph.affine import (
     pullback,
     pushforward,
 )
+from pymc_augconj.recognition.graph.dependence import Pullback, ValueSpace
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.space import Pullback, ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 

@@ -26,10 +26,7 @@ from pymc_augconj.errors import (
 from pymc_augconj.recognition.graph.affine import descendants
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
-from pymc_augconj.recognition.latents.normal import (
-    find_flat_stand_ins,
-    find_gaussian_variables,
-)
+from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.errors import has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope

@@ -27,9 +27,8 @@ from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.model import ColumnScales, EntryDensities
 from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index, Mask
 
 #: Entries of the shortest vector whose terms are separated.

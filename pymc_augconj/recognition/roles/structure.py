@@ -32,40 +32,29 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import ColumnScales, EntryDensities, ForwardVariable, Hyperparameter
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 
 @dataclass(eq=False)
 class Structure:
-    """The roles of the model's variables.
+    """The roles of the model's variables."""
 
-    Attributes
-    ----------
-    latents : sequence of GaussianVariable
-        Gaussian variables that every predictor is affine in.
-    hyperparameters : list of Variable
-        Every other free random variable that the observations depend on.
-    forward : list of Variable
-        Free random variables that only predictions need, in topological order.
-    factors : list of Variable
-        Observed variables and potentials that depend on hyperparameters alone.
-    held : dict
-        As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
-    alternates : tuple of str
-        Gaussian variables that cannot be latents together with these.
-    """
-
+    #: Gaussian variables that every predictor is affine in.
     latents: Sequence[GaussianVariable]
+    #: Every other free random variable that the observations depend on.
     hyperparameters: list[Variable]
+    #: Free random variables that only predictions need, in topological order.
     forward: list[Variable]
+    #: Observed variables and potentials that depend on hyperparameters alone.
     factors: list[Variable]
+    #: Reasons, see :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by name.
     held: dict[str, str]
+    #: Gaussian variables that cannot be latents together with these.
     alternates: tuple[str, ...] = ()
 
 

@@ -2,13 +2,11 @@
 
 =================  ===========================================================
 ``approximation``  the class that ``pac.fit`` returns
-``assembly``       the approximation made of an engine's result
 ``fitted_model``   the latents, densities and a fingerprint of the model at θ
-``leave_one_out``  leave-one-out cross-validation by cavities; k̂ of importance ratios
-``marginals``      marginal densities on grids
+``leave_one_out``  marginal densities; leave-one-out cross-validation by cavities
 ``model_check``    check that a fit, or draws, belong to a model
 ``nested``         mixtures of approximations over hyperparameters
-``sparse``         approximations through inducing points
+``sparse``         approximations through inducing points; that made of any engine's result
 ``storage``        saving and loading
 ``summary``        the fields of all approximations, and their printed summary
 =================  ===========================================================

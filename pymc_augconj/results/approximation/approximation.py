@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .leave_one_out import pareto_k
 from .storage import load_state
-from .summary import DEFAULT_DRAWS, Fit, contents
+from .summary import DEFAULT_DRAWS, Fit, rows_of
 
 
 @dataclass(repr=False, kw_only=True)
@@ -106,8 +106,8 @@ class Approximation(Fit):
         """Return the hyperparameters with the types that the model's variables have."""
         return {n: np.asarray(value, dtype=model[n].dtype) for n, value in self.theta.items()}
 
-    def _contents(self) -> tuple[str, list[tuple[str, str]]]:
-        return contents(self, self._latents)
+    def _rows(self) -> list[tuple[str, str]]:
+        return rows_of(self, self._latents)
 
     @property
     def is_bound(self) -> bool:
@@ -248,7 +248,7 @@ class Approximation(Fit):
         prior = self._latents.prior.factorized()
         eta = np.tile(prior.offset, (len(whitened[0]), 1))
         for A, block, v in zip(prior.full_maps, prior.blocks, whitened, strict=True):
-            eta += A.apply_rows(block.scale(v))
+            eta += A.apply(block.scale(v))
         log_likelihood = self._pointwise(eta)
         log_p = np.zeros(len(eta))
         for value in log_likelihood.values():

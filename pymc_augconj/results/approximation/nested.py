@@ -22,8 +22,14 @@ from pymc_augconj.recognition.processes.input_data import checksums
 from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
-from .leave_one_out import leave_one_out, pareto_k
-from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
+from .leave_one_out import (
+    density_of_draws,
+    grid_of,
+    leave_one_out,
+    mixture_density,
+    pareto_k,
+    tilted_densities,
+)
 from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit
 
@@ -300,13 +306,11 @@ class NestedApproximation(Fit):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _log_likelihood(self, drawn: list[tuple[Given, Array]]) -> dict[str, Array]:
-        sites = self.nested.model.sites
-        rows = []
+        rows, found = [], {}
         for given, v in drawn:
             eta = given.prior.predictor(given.prior.innovations(v))
             rows.append([values[0] for values in self.nested.log_likelihoods(given, eta)])
-        found = {}
-        for site, values in zip(sites, zip(*rows, strict=True), strict=True):
+        for site, values in zip(self.nested.model.sites, zip(*rows, strict=True), strict=True):
             if site.name in self.observed:
                 shape = self.observed[site.name].shape
                 # A vector-valued observation has one log density.
@@ -376,14 +380,13 @@ class NestedApproximation(Fit):
         starts = tree["posterior"].to_dataset()
         free = [rv.name for rv in self.model.free_RVs if rv.name in starts]
         options = {"tune": _TUNE, "random_seed": self.random_seed, **kwargs}
-        found: xr.DataTree = type(self).sampler(
+        return type(self).sampler(
             draws,
             model=self.model,
             chains=chains,
             initvals=[{name: starts[name].values[0, k] for name in free} for k in range(chains)],
             **options,
         )
-        return found
 
     # -- certificate ------------------------------------------------------------------------------
 
@@ -420,7 +423,7 @@ class NestedApproximation(Fit):
         known = density.log_density(z) - density.log_mass - log_q
         return self.nested.log_joint(rng, z, pairs) - log_q, known, len(density.sample)
 
-    def _contents(self) -> tuple[str, list[tuple[str, str]]]:
+    def _rows(self) -> list[tuple[str, str]]:
         theta = [
             f"{name} = {np.array2string(mean, precision=4)} ± "
             f"{np.array2string(np.sqrt(var), precision=3)}"
@@ -433,17 +436,13 @@ class NestedApproximation(Fit):
             if "correction" in known
             else "not corrected for"
         )
-        rows = [
+        return [
             ("log evidence", f"{self.log_evidence:.4f} (approximate, integrated)"),
             ("skewness", skewness),
             ("latents", ", ".join(self.names)),
             ("hyperparameters", ", ".join(theta)),
             ("Pareto k of θ", f"{self.pareto_k:.2f}"),
-            ("ended", self.message),
-            ("seconds", f"{self.timings['total']:.2f}"),
         ]
-        converged = "" if self.converged else ", NOT CONVERGED"
-        return f"Approximation by pac.fit({self.method!r}){converged}", rows
 
 
 def _unpickled(state: bytes) -> NestedApproximation:

@@ -85,9 +85,17 @@ class Fit:
         }
         return self._labels.tree(groups, self.observed, attrs)
 
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return the labelled lines of the summary that say what was found."""
+        raise NotImplementedError
+
     def _contents(self) -> tuple[str, list[tuple[str, str]]]:
         """Return title and labelled lines of the summary."""
-        raise NotImplementedError
+        rows = [*self._rows(), ("ended", self.message)]
+        if "total" in self.timings:
+            rows.append(("seconds", f"{self.timings['total']:.2f}"))
+        converged = "" if self.converged else ", NOT CONVERGED"
+        return f"Approximation by pac.fit({self.method!r}){converged}", rows
 
     def __repr__(self) -> str:
         title, rows = self._contents()
@@ -102,8 +110,8 @@ class Fit:
         return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
 
 
-def contents(approximation: Fit, latents: FittedLatents) -> tuple[str, list[tuple[str, str]]]:
-    """Return the title, and the lines with their labels."""
+def rows_of(approximation: Fit, latents: FittedLatents) -> list[tuple[str, str]]:
+    """Return the labelled lines for evidence, latents and hyperparameters."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
     evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
@@ -111,11 +119,7 @@ def contents(approximation: Fit, latents: FittedLatents) -> tuple[str, list[tupl
     if approximation.theta:
         theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())
         rows.append(("hyperparameters", theta))
-    rows.append(("ended", approximation.message))
-    if "total" in approximation.timings:
-        rows.append(("seconds", f"{approximation.timings['total']:.2f}"))
-    converged = "" if approximation.converged else ", NOT CONVERGED"
-    return f"Approximation by pac.fit({approximation.method!r}){converged}", rows
+    return rows
 
 
 def _row(label: str, text: str) -> str:

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import betaln, expit, log_ndtr, ndtr
 
 import pymc_augconj as pac
-from pymc_augconj.likelihoods.density import select_params
+from pymc_augconj.likelihoods.contract import select_params
 
 N = 6
 RNG = np.random.default_rng(11)

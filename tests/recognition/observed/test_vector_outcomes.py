@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.observed.vector_outcomes import without_vectors
+from pymc_augconj.recognition.observed.observed_graph import without_vectors
 from tests.recognition.conftest import assert_log_density_is_that_of_pymc
 
 RNG = np.random.default_rng(20_261_124)

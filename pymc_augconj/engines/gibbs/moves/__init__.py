@@ -2,8 +2,7 @@
 
 =================  ========================================================================
 ``column_kernel``  the compiled loop of ``columns``
-``columns``        scales of single latents, with these integrated out and given the scaled ones
-``given_latents``  hyperparameters given the latents, ω integrated out
+``given_latents``  hyperparameters given the latents, ω integrated out; scales of single latents
 ``latents``        ω, the latents of a part, and hyperparameters with these integrated out
 ``ridges``         latents against what multiplies them, where predictors stay the same
 =================  ========================================================================
