@@ -12,7 +12,7 @@ it and do not depend on PyTensor graphs. In symbols, with θ the hyperparameters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -86,6 +86,8 @@ class EntryDensities(Protocol):
     #: Scalars in the point that may grow by what all entries lose: then only the log prior of both,
     #: which is the value, changes.
     exchanges: Mapping[str, PointMap[Array]]
+    #: Terms of the log prior of hyperparameters that are among these densities.
+    priors: PointMap[Sequence[Array]]
 
     def __call__(self, point: Point) -> Array:
         """Return the log density of each entry up to a constant, flat."""

@@ -23,7 +23,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Index
 
 from .step import AugmentedGibbs
-from .updates import SliceUpdate
+from .updates import EntrywiseSliceUpdate, GradientUpdate
 
 # Steps of a chain from which loading the loop takes less time than it saves.
 _FEWEST = 500
@@ -66,14 +66,18 @@ class NativeGibbs(AugmentedGibbs):
     _loop: NativeLoop | None = None
 
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
-        """Make the loop for chains of so many steps, if it pays; return whether there is one."""
-        learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
-        if steps >= _FEWEST and all(learn) and not self.alternation.follows:
+        """Make the loop for chains of so many steps, if it pays; return whether there is one.
+
+        Its steps are not followed by moves along ridges, which take longer than some more steps.
+        """
+        learn = (not isinstance(own, GradientUpdate) for own in self._updates.values())
+        if steps >= _FEWEST and all(learn) and self.alternation.companion is None:
             start = self._default_start
             self._loop = None
             for kind in (FixedLoop, NativeLoop):
                 with suppress(NoTapeError):
                     self._loop = self._loop or kind(self.make_sampler(start), start, recorded)
+                    self.alternation.ridges = ()
         return self._loop is not None
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
@@ -128,6 +132,8 @@ class NativeGibbs(AugmentedGibbs):
             if self._sites is not None:
                 limits.append(self._sites.steps_ahead)
             for move, update in updates.items():
+                if isinstance(update, EntrywiseSliceUpdate):
+                    continue
                 (ellipses, along), state = update.schedule, update.state
                 times = len(self._sampler.levels) if move == "level" else 1
                 if state["axes"] is None:

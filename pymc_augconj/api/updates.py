@@ -18,6 +18,7 @@ from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
+from pymc_augconj.engines.gibbs.entry_slice import entry_slices
 from pymc_augconj.engines.gibbs.state import Target
 from pymc_augconj.typing import Array
 
@@ -190,61 +191,35 @@ def _on_line(
     max_steps: int,
     rng: np.random.Generator,
 ) -> tuple[Array, float, float]:
-    """Return the next point on a line through ``x``, its log density, and the interval's length."""
-    z, value, width = _slice(lambda z: target(x + z * axis), 0.0, value, width, max_steps, rng)
-    return x + z * axis, value, width
+    """Return the next point on a line through ``x``, its log density, and the interval's length.
 
-
-def _choose(condition: Any, yes: Any, no: Any) -> Any:
-    return yes if condition else no
-
-
-def _slice(
-    target: Callable[[Any], Any],
-    start: Any,
-    value: Any,
-    widths: Any,
-    max_steps: int,
-    rng: np.random.Generator,
-) -> tuple[Any, Any, Any]:
-    """Return the next value of a number, its log density, and the length of its interval.
-
-    Or of all entries of an array, which are independent. An interval of length ``widths`` grows by
-    stepping out at most ``max_steps − 1`` times, divided between its ends at random, and shrinks.
+    An interval of length ``width`` grows by stepping out at most ``max_steps − 1`` times, divided
+    between its ends at random, and shrinks.
     """
-    # NumPy's functions take longer for a number than many a density.
-    size: Any = None
-    where: Any = _choose
-    some: Any = bool
-    searched: Any = True
-    if np.ndim(start):
-        size, where, some, searched = start.size, np.where, np.any, np.ones(start.size, dtype=bool)
-    level = value - rng.standard_exponential(size)
-    left = start - widths * rng.random(size)
-    ends = [left, left + widths]
+    level = value - rng.standard_exponential()
+    left = -width * rng.random()
+    ends = [left, left + width]
     if max_steps > 1:
-        to_the_left = np.floor(max_steps * rng.random(size))
-        steps = [(-widths, to_the_left), (widths, max_steps - 1 - to_the_left)]
+        to_the_left = int(max_steps * rng.random())
+        steps = (-width, to_the_left), (width, max_steps - 1 - to_the_left)
         for i, (step, most) in enumerate(steps):
-            grows: Any = most > 0
-            count = 0
-            while some(grows):
-                # What does not grow any more is evaluated where it is.
-                grows = where(target(ends[i]) >= level, grows, False)
-                ends[i] = ends[i] + where(grows, step, 0.0)
-                count += 1
-                grows = grows & (count < most)
+            while most > 0 and target(x + ends[i] * axis) >= level:
+                ends[i] += step
+                most -= 1
     left, right = ends
-    x = start
     while True:
-        proposed = where(searched, left + (right - left) * rng.random(size), x)
-        value = target(proposed)
-        searched = where(value >= level, False, searched)
-        x = where(searched, x, proposed)
-        if not some(searched):
-            return x, value, right - left
-        left = where(searched & (proposed < start), proposed, left)
-        right = where(searched & (proposed >= start), proposed, right)
+        z = left + (right - left) * rng.random()
+        value = target(x + z * axis)
+        if value >= level:
+            return x + z * axis, value, right - left
+        left, right = (z, right) if z < 0.0 else (left, z)
+
+
+def _write(target: Callable[[Array], Array], x: Array, value: Array) -> None:
+    value[:] = target(x)
+
+
+_update_entries = entry_slices(_write)
 
 
 class EntrywiseSliceUpdate:
@@ -258,7 +233,7 @@ class EntrywiseSliceUpdate:
     ) -> Array:
         """Return the next value; ``target`` returns the log density of each entry."""
         widths, n = self.state["widths"], self.state["n_tunes"]
-        x, _, found = _slice(target, start, target(start), widths, _MAX_STEPS, rng)
+        x, found = _update_entries(target, rng, start, widths)
         if tune:
             self.state = {"widths": (n * widths + found) / (n + 1), "n_tunes": n + 1}
         return x

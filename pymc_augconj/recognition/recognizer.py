@@ -117,8 +117,8 @@ def _read(
         predictors.offset.names, *(b.mean.names for b in blocks if b.mean is not None)
     )
     vectors = _read_vectors(
-        space, points, lambda value, wide: find_columns(
-            value, blocks, maps, others, list(terms.values()), space, wide
+        space, points, list(terms.values()), lambda value, priors, wide: find_columns(
+            value, blocks, maps, others, priors, wide
         )
     )  # fmt: skip
     prior = log_prior(list(terms.values()), structure, space, densities)
@@ -165,7 +165,8 @@ def _read(
 def _read_vectors(
     space: ValueSpace,
     points: Sequence[Point],
-    columns_of: Callable[[Variable, Sequence[Point]], ColumnScales | None],
+    prior_terms: Sequence[Variable],
+    columns_of: Callable[[Variable, PointFunction, Sequence[Point]], ColumnScales | None],
 ) -> dict[str, tuple[EntryDensities | None, ColumnScales | None]]:
     """Return facts about the entries of hyperparameters that are long vectors, by value.
 
@@ -179,9 +180,13 @@ def _read_vectors(
     terms, inputs = all_log_densities(space.model), space.model.inputs
     found: dict[str, tuple[EntryDensities | None, ColumnScales | None]] = {}
     for value in values:
-        own = PointFunction([t for t in terms if depends_on(t, value)], inputs, space.mode)
+        own, priors = (
+            PointFunction([t for t in every if depends_on(t, value)], inputs, space.mode)
+            for every in (terms, prior_terms)
+        )
         wide = [*points, *space.prior_points(points[0])]
-        separate, columns = separate_entries(value.name, own, wide), columns_of(value, wide)
+        separate = separate_entries(value.name, own, priors, wide)
+        columns = columns_of(value, priors, wide)
         found[value.name] = separate, columns
         if separate is not None or columns is not None:
             exchanged = exchanges(value, terms, space, wide)

@@ -247,18 +247,40 @@ def mixtures():
     pm.Bernoulli("y3", logit_p=a, observed=counts("y3", 2))
 
 
+def entries():
+    """Vectors by entry: of coefficients, of exact sites, and of scales of latents."""
+    slope, sigma = pm.LogNormal("slope", 0.0, 0.5, shape=10), pm.HalfNormal("sigma", 1.0, shape=10)
+    tau = pm.Gamma("tau", 3.0, 3.0, shape=10)
+    a, b = pm.Normal("a", 0.0, 1.0, shape=4), pm.Normal("b", 0.0, pm.HalfNormal("s", 1.0), shape=10)
+    c = pm.Normal("c", b[np.arange(20) // 2], tau[np.arange(20) // 2], shape=20)
+    eta = slope[GROUP] * (a[np.arange(40) % 4] - b[GROUP])
+    pm.Bernoulli("y", logit_p=eta, observed=counts("y"))
+    pm.Normal("y2", c[GROUP[:20]] + 0.5 * X[:20], sigma[GROUP[:20]], observed=reals("y2", 20))
+    pm.StudentT("y3", nu=4.0, mu=c, sigma=sigma[GROUP[::2]], observed=reals("y3", 20))
+
+
+def entries_of_held_sites():
+    """Held sites follow parameters by entry; nothing else is learned."""
+    alpha = pm.Gamma("alpha", 3.0, 1.0, shape=10)
+    a = pm.Normal("a", 0.0, 0.7, shape=20)
+    mean = pm.math.exp(a[np.arange(40) // 2])
+    pm.NegativeBinomial("y", mu=mean, alpha=alpha[GROUP], observed=counts("y"))
+
+
 def censored(name, size):
     return pm.Data(f"{name} data", np.clip(np.random.default_rng(5).normal(size=size), -1.0, 0.8))
 
 
 HELD = (
     *(held_sites, held_without_hyperparameters_of_priors, held_and_drawn, priors_as_sites, levels),
+    entries_of_held_sites,
 )
 MODELS = (
     *HELD,
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
+    entries,
 )
 
 
@@ -277,6 +299,8 @@ def both(build, tune=30, **options):
     step.setup_chain(np.random.default_rng(1), tune, 0 if tune else 1)
     for _ in range(tune or 1):
         point, _ = step.step(point)
+    # Which takes further random numbers, in the steps that are Python's.
+    step._sampler.chain.verifies = False
     return step, NativeLoop(step._sampler, point), point
 
 
@@ -500,12 +524,23 @@ def classes():
     pm.OrderedLogistic("y", a[GROUP % 2], cutpoints=c, observed=y)
 
 
+def items():
+    """Slopes of an item response, and noise of groups: both by entry."""
+    theta, b = pm.Normal("theta", 0.0, 1.0, shape=2), pm.Normal("b", 0.5, 1.0, shape=10)
+    slope, sigma = pm.LogNormal("slope", 0.0, 0.5, shape=10), pm.Gamma("sigma", 4.0, 4.0, shape=10)
+    y = pm.Data("y data", np.zeros((2, 10), dtype="int64"))
+    pm.Binomial("y", n=8, logit_p=slope * (theta[:, None] - b), observed=y)
+    own = np.arange(30) % 10
+    pm.Normal("y2", b[own], sigma[own], observed=reals("y2", 30))
+
+
 @pytest.fixture
 def native(joint_distribution):
     """The joint distribution test with a few native steps in place of one of Python."""
 
     class Native(joint_distribution):
         factor = tilt = 1.0
+        shift = 0
 
         def _moved(self, point, observed, learned):
             self.put(observed)
@@ -516,18 +551,20 @@ def native(joint_distribution):
             p = loop._problem
             is_gram = p.place < p.place.max() - p.std.size - 2
             fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
-            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by)
+            by_row = np.roll(p.entries.by_row, self.shift, axis=1)
+            entries = p.entries._replace(by_row=by_row)
+            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by, entries=entries)
             updates = self.step._updates
             block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.
-            assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0
+            assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0 or self.shift
             return [point, *block.points()][-1]
 
     return Native
 
 
 @pytest.mark.parametrize(
-    "build", [centred_effects, slopes, binomial_and_normal, two_groups, rates_and_priors, classes]
+    "build", [slopes, binomial_and_normal, two_groups, rates_and_priors, classes, items]
 )
 def test_the_joint_distribution_is_kept(native, build):
     z = native(build, seed=1).z_scores(25, steps=4, draws=400)
@@ -538,8 +575,7 @@ def test_the_joint_distribution_is_kept(native, build):
 @pytest.mark.parametrize(
     ("build", "wrong"),
     [
-        *((slopes, {"factor": 2.0}), (binomial_and_normal, {"tilt": 1.5})),
-        (rates_and_priors, {"tilt": 3.0}),
+        *((slopes, {"factor": 2.0}), (rates_and_priors, {"tilt": 3.0}), (items, {"shift": 1})),
     ],
 )
 def test_that_of_a_wrong_loop_is_not(native, build, wrong):

@@ -5,6 +5,7 @@
 ``choice``          whether sites are held where there is an auxiliary variable too
 ``cross_products``  normal observations reduced to their cross products
 ``elliptical``      elliptical slices and Hamiltonian trajectories
+``entry_slice``     slices of all entries of a vector at once
 ``factors``         effects of one factor after another, where all at once cost too much
 ``held_sites``      held sites, as tuning chooses them
 ``moves``           the moves of a step

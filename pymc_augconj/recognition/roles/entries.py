@@ -45,8 +45,10 @@ class SeparateEntries(EntryDensities):
     ``owner`` has the entry of each term, −1 where none; terms are flat, one array after the other.
     """
 
-    def __init__(self, name: str, terms: PointFunction, owner: Index, size: int) -> None:
-        self._name, self._terms, self._size = name, terms, size
+    def __init__(
+        self, name: str, terms: PointFunction, priors: PointFunction, owner: Index, size: int
+    ) -> None:
+        self._name, self._terms, self._size, self.priors = name, terms, size, priors
         self._owner, self._own = owner, np.flatnonzero(owner >= 0)
         self.exchanges: Mapping[str, PointMap[Array]] = {}
         self.names = terms.names
@@ -70,11 +72,14 @@ class SeparateEntries(EntryDensities):
 
 
 def separate_entries(
-    name: str, terms: PointFunction, points: Sequence[Point]
+    name: str, terms: PointFunction, priors: PointFunction, points: Sequence[Point]
 ) -> SeparateEntries | None:
-    """Return the terms by entry of the vector ``name``; None if a term depends on two entries."""
-    owner = find_owners(name, terms, points)
-    return None if owner is None else SeparateEntries(name, terms, owner, points[0][name].size)
+    """Return the terms by entry of the vector ``name``; None if a term depends on two entries.
+
+    ``priors`` are those of the terms that no latent enters.
+    """
+    owner, size = find_owners(name, terms, points), points[0][name].size
+    return None if owner is None else SeparateEntries(name, terms, priors, owner, size)
 
 
 def find_owners(
@@ -182,13 +187,13 @@ def find_columns(
     blocks: Sequence[LatentBlock],
     maps: Sequence[PointMap[LinearMap]],
     others: Collection[Key],
-    prior_terms: Sequence[Variable],
-    space: ValueSpace,
+    priors: PointFunction,
     points: Sequence[Point],
 ) -> ColumnScales | None:
     """Return the latents that the vector scales; None if it has another or no such effect.
 
-    All graphs except the blocks' scales and maps depend on ``others``.
+    All graphs except the blocks' scales and maps depend on ``others``; ``priors`` are the log
+    priors of hyperparameters that depend on the vector.
     """
     name: str = value.name
     pairs = list(zip(blocks, maps, strict=True))
@@ -211,8 +216,7 @@ def find_columns(
     size = points[0][name].size
     if owner is None or not np.array_equal(np.sort(owner[owner >= 0]), np.arange(size)):
         return None
-    own = [term for term in prior_terms if depends_on(term, value)]
-    densities = separate_entries(name, PointFunction(own, space.model.inputs, space.mode), points)
+    densities = separate_entries(name, priors, priors, points)
     if densities is None:
         return None
     latents = np.empty(size, dtype=np.intp)

@@ -2,6 +2,8 @@
 
 ================  ========================================================================
 ``density``       the log density of hyperparameters
+``entries``       vectors that are updated by entry, and designs of rows
+``entry_slices``  their updates
 ``fixed``         a chain's steps where nothing is learned and all sites are held
 ``fixed_kernel``  the loop of these
 ``held``          held sites, and elliptical slices

@@ -121,7 +121,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
                 w.v[i] = w.level[0, i] - t * w.level[1, i]
                 of_latents -= 0.5 * w.v[i] ** 2
         if how >= BY_LEVEL or p.moves_predictors:
-            predict(p, w, w.v.reshape(1, w.v.size), w.eta)
+            predict(p.design, w, w.coefs, w.v.reshape(1, w.v.size), w.eta)
         value = log_prior + of_latents + log_likelihood(p, w)
         if w.h.size:
             value += log_density(p.held, w.file, w.eta[0, p.number.size :])

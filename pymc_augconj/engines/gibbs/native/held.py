@@ -11,6 +11,7 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
+from .entries import Design
 from .problem import Problem
 from .row_tapes import RowTapes
 from .work import YES, Work, inner, inner_in_any_order, inner_with_arrays, outer
@@ -39,7 +40,8 @@ def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None
 
 
 @inner
-def _run_rows(tapes: RowTapes, file: Array, eta: Array) -> None:
+def run_densities(tapes: RowTapes, file: Array, eta: Array) -> None:
+    """Compute the log densities of all rows at predictors."""
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
         to, own = file[t[8] : t[8] + t[1] - t[0]], eta[t[0] : t[1]]
@@ -52,7 +54,7 @@ def _run_rows(tapes: RowTapes, file: Array, eta: Array) -> None:
 def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
     """Return Σ log p(y | η) of what has held sites."""
     total = 0.0
-    _run_rows(tapes, file, eta)
+    run_densities(tapes, file, eta)
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
         values = file[t[9] : t[9] + t[1] - t[0]]
@@ -78,7 +80,7 @@ def follow(p: Problem, w: Work) -> None:
     for j in range(3):
         for k in range(h.size):
             eta[k] = mean[k] + (j - 1) * step[k]
-        _run_rows(p.held, w.file, eta)
+        run_densities(p.held, w.file, eta)
         for i in range(tables.shape[0]):
             first, at = tables[i, 0], tables[i, 9]
             for k in range(first, tables[i, 1]):
@@ -94,17 +96,18 @@ def follow(p: Problem, w: Work) -> None:
 
 
 @inner
-def predict(p: Problem, w: Work, x: Array, etas: Array) -> bool:
+def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) -> bool:
     """Write the last predictors of each row of x; return whether all are finite.
 
-    There are as many as there is room for; those of held sites are the last ones.
+    There are as many as there is room for; those of held sites are the last ones. Entries of the
+    design are written into ``all_coefs``.
     """
-    design, r, n_slots, finite = p.design, w.registers, w.coefs.shape[0], 1
+    r, n_slots, finite = w.registers, all_coefs.shape[0], 1
     n_rows = etas.shape[1]
     first = design.offsets.size - n_rows
     for q in range(n_slots):
         numbers, multiples = design.numbers[q, first:], design.multiples[q, first:]
-        coefs = w.coefs[q]
+        coefs = all_coefs[q]
         for k in range(n_rows):
             coefs[k] = numbers[k] * r[np.uint64(multiples[k])]
     offsets = design.offsets[first:]
@@ -115,7 +118,7 @@ def predict(p: Problem, w: Work, x: Array, etas: Array) -> bool:
         for k in range(n_rows):
             eta[k] = r[np.uint64(offsets[k])]
         for q in range(n_slots):
-            coefs, columns = w.coefs[q], design.columns[q, first:]
+            coefs, columns = all_coefs[q], design.columns[q, first:]
             for k in range(n_rows):
                 eta[k] += coefs[k] * u[np.uint64(columns[k])]
         for k in range(n_rows):
@@ -159,7 +162,7 @@ def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> N
 def log_sum(p: Problem, w: Work) -> float:
     """Return log Σ_k exp r(f(θ, ν_k)), and write its terms."""
     etas = np.empty((w.ratios.size, w.h.size))
-    predict(p, w, _applied(p, w, w.nu), etas)
+    predict(p.design, w, w.coefs, _applied(p, w, w.nu), etas)
     largest, total = -math.inf, 0.0
     for k in range(w.ratios.size):
         w.ratios[k] = residual(p.held, w.file, w.h, w.lam, etas[k])
@@ -248,7 +251,7 @@ def draw_by_slices(
     x = _applied(p, w, x)
     for i in range(size):
         x[slices + 1, i] = v[i]
-    predict(p, w, x, etas)
+    predict(p.design, w, w.coefs, x, etas)
     centre, here = etas[0], etas[slices + 1]
     value = residual(p.held, w.file, w.h, w.lam, here)
     for i in range(count):

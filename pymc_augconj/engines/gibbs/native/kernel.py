@@ -21,7 +21,7 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
 from pymc_augconj.linalg.sparse_kernels import solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .density import (
     BY_ENSEMBLE,
@@ -32,6 +32,7 @@ from .density import (
     log_likelihood,
     log_of_component,
 )
+from .entry_slices import update_entries
 from .held import (
     OF_PARAMETERS,
     begin_ensemble,
@@ -287,7 +288,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
         w.s[i] = r[p.std[i]]
     read_part(p.held, r, w.file, OF_PARAMETERS)
     hold(p, w)
-    return predict(p, w, v.reshape(1, v.size), w.eta)
+    return predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta)
 
 
 @njit(**WITHOUT_COUNTS, nogil=True)
@@ -301,6 +302,8 @@ def run_steps(
     x_likelihood: Array,
     u_level: Learned,
     x_level: Array,
+    widths: Array,
+    n_tunes: Index,
     v: Array,
     sweeps: int,
     slices: int,
@@ -316,6 +319,8 @@ def run_steps(
     u, x, u_likelihood, x_likelihood, u_level, x_level
         Both parts of θ, and that of the second that levels move against; they are overwritten; and
         their updates.
+    widths, n_tunes
+        What updates by entry have learned, of vectors whose registers are written; overwritten.
     v : ndarray
         The whitened latents in the order of elimination; overwritten.
     sweeps : int
@@ -330,16 +335,22 @@ def run_steps(
         Written.
     """
     is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
+    by_entry = widths.size > 0
     if not _begin(p, w, x, x_likelihood, v):
         return 0
     for step in range(stats.shape[1]):
         count, square, ratio, trials = 0, 0.0, 0.0, 0
         # First comes the move given the latents.
         for sweep in range(-1, sweeps):
+            if by_entry and sweep != 0:
+                made = update_entries(rng, p, w, v, widths, n_tunes, u.tune)
+                if made < 0:
+                    return step
+                count, is_known = count + made, False
             how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
             if sweep >= 0:
                 how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
-                if is_held and sweep == 0 and x_likelihood.size:
+                if is_held and (by_entry or (sweep == 0 and x_likelihood.size > 0)):
                     hold(p, w)
                 if is_drawn:
                     _draw_omega(rng, p, w)
@@ -379,7 +390,7 @@ def run_steps(
             else:
                 a = overrelaxation if sweep > 0 or not x.size else 0.0
                 square = _draw_latents(rng, p, w, v, a)
-            if not predict(p, w, v.reshape(1, v.size), w.eta):
+            if not predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta):
                 return step
         if is_held:
             square = present(p, w, v)

@@ -13,6 +13,7 @@ from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
+from pymc_augconj.plan import BY_ENTRY
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
@@ -109,7 +110,9 @@ class NativeLoop:
 
         self._density, self._kernel, self._slices = density, kernel, slices
         self._work = work.make_work(self._problem)
-        held.read_part(self._problem.held, self._work.registers, self._work.file, held.OF_DATA)
+        p, w = self._problem, self._work
+        for tapes, file in ((p.held, w.file), (p.entries.densities, w.densities)):
+            held.read_part(tapes, w.registers, file, held.OF_DATA)
         self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
@@ -167,6 +170,7 @@ class NativeLoop:
         theta, kinds = self._flat(point, "collapsed"), self._density
         self._hold(sampler)
         w.registers[p.theta] = theta
+        w.registers[p.entries.of_theta] = self._flat(point, BY_ENTRY)
         kinds.evaluate(p, w, self._flat(point, "likelihood"), kinds.BY_LIKELIHOOD)
         self._kernel.hold(p, w)
         if not p.number.size and kinds.evaluate(p, w, theta, kinds.BY_EVIDENCE):
@@ -204,16 +208,24 @@ class NativeLoop:
         xs = {move: self._flat(point, move) for move in MOVES}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
+        by_entry = [updates[f"{BY_ENTRY}{h.name}"].state for h in sampler.chain.plan.by_entry]
+        self._work.registers[p.entries.of_theta] = self._flat(point, BY_ENTRY)
+        widths = np.concatenate([np.empty(0), *(state["widths"] for state in by_entry)])
+        n_tunes = np.array([state["n_tunes"] for state in by_entry], dtype=np.intp)
         slices = self._hold(sampler)
         done = kernel.run_steps(
-            rng, p, self._work, *parts, v, self._sweeps, slices, OVERRELAXATION, outputs, stats
-        )
+            rng, p, self._work, *parts, widths, n_tunes, v, self._sweeps, slices, OVERRELAXATION,
+            outputs, stats,
+        )  # fmt: skip
         if done == steps:
             self._v = v
+            each = np.split(widths, p.entries.begin[1:])
+            for learned_by_entry, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
+                learned_by_entry |= {"widths": own_widths, "n_tunes": int(n)}
             for move, own in learned.items() if tune else ():
                 state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
-                widths = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
-                updates[move].state |= state | widths
+                steps_out = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
+                updates[move].state |= state | steps_out
                 updates[move].end_window()
         return self._block_of(outputs[:done], stats[:, :done], point)
 

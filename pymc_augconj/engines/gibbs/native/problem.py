@@ -22,10 +22,12 @@ from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.linalg.dense import EPS, probes
 from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.plan import BY_ENTRY
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
+from .entries import Design, Entries, make_design, read_entries
 from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
@@ -37,24 +39,6 @@ LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², log p(y | η) − (h η − ½ λ η²), and a bound
 #: of the terms that the last adds up.
 N_CONSTANTS = 4
-
-
-class Design(NamedTuple):
-    """Predictors of rows with an ω, and then of those with held sites, in terms of u.
-
-    Attributes
-    ----------
-    offsets : ndarray of int
-        Registers of the offsets.
-    columns, numbers, multiples : ndarray, shape (most entries, rows)
-        The entries of every row: latents, numbers, and registers by which these are multiplied.
-        Numbers are zero where there are fewer.
-    """
-
-    offsets: Index
-    columns: Index
-    numbers: Array
-    multiples: Index
 
 
 class Problem(NamedTuple):
@@ -84,12 +68,14 @@ class Problem(NamedTuple):
     number, kind, first, second, log_peak, sites
         Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
     design : Design
+        Predictors of rows with an ω, and then of those with held sites.
     held : RowTapes
         Log densities of held sites.
     level : ndarray of int
         Registers of those of ``likelihood`` that a level moves against.
     levels : ndarray of int, shape (levels, 3)
         Of each the register of log r, and its rows of ``design``; see :class:`.Level`.
+    entries : Entries
     starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -130,6 +116,7 @@ class Problem(NamedTuple):
     held: RowTapes
     level: Index
     levels: Index
+    entries: Entries
     starts: Index
     rows: Index
     cols: Index
@@ -172,13 +159,15 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
+    order = pattern.pattern.order
+    by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
-    order = pattern.pattern.order
     latents = tape.inputs((order.size,))
-    own = {move: tuple(h.value_name for h in plan.moves[move]) for move in MOVES}
+    moves = {move: plan.moves[move] for move in MOVES} | {BY_ENTRY: plan.by_entry}
+    own = {move: tuple(h.value_name for h in members) for move, members in moves.items()}
     log_det = _write_values(chain, tape, entries, latents, log_det)
-    names = [*own["collapsed"], *own["likelihood"], *(block.value_name for block in model.blocks)]
+    names = [*(h.value_name for h in plan.updated), *(block.value_name for block in model.blocks)]
     outputs = [entries[name] for name in names]
     written = tape.finish()
     starts, rows, cols, runs = pattern.pattern.arrays
@@ -197,10 +186,11 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
         moves_predictors=not set(own["likelihood"]).isdisjoint(chain.priors.names),
         **sites.drawn._asdict(),
         sites=sites.sites,
-        design=_contiguous(_design(slots, sites, np.argsort(order), offset)),
-        held=_contiguous(join(sites.held)),
+        design=make_design(slots, sites.not_exact, np.argsort(order), offset),
+        held=join(sites.held),
         level=_flat(entries, own["level"]),
         levels=levels,
+        entries=by_entry,
         starts=starts,
         rows=rows,
         cols=cols,
@@ -222,8 +212,9 @@ def _contiguous(record: Any) -> Any:
 
     So the loop is compiled once for all models.
     """
-    arrays = {k: np.array(x) for k, x in record._asdict().items() if isinstance(x, np.ndarray)}
-    return record._replace(**arrays)
+    if isinstance(record, tuple):
+        return type(record)(*map(_contiguous, record))
+    return np.array(record, order="C") if isinstance(record, np.ndarray) else record
 
 
 def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index:
@@ -273,10 +264,12 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
         # The loop has no density of exact sites given the latents.
         exact += chain.priors.names
     moving = not of_likelihood.isdisjoint([*scales, *exact])
-    further = plan.by_entry or plan.factors or model.forward
+    further = plan.by_column or plan.exchanges or plan.factors or model.forward
+    means = {name for b in model.blocks if b.mean is not None for name in b.mean.names}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed}
     moving = moving or not of_prior.isdisjoint(of_held)
+    moving = moving or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
     tilted = chain.parts[0].tilted
@@ -326,19 +319,6 @@ def _write_values(
             log_det = tape.apply("Sub", log_det, jacobian)
         entries[block.value_name] = value.reshape(block.shape)
     return log_det
-
-
-def _design(slots: list[Slot], rows: Rows, places: Index, offset: Index) -> Design:
-    """Return the entries of the designs of sites that are not exact."""
-    own = rows.not_exact
-    numbers = np.stack([slot.number[own] for slot in slots])
-    columns = np.stack([places[slot.latent[own]] for slot in slots])
-    multiples = np.stack([slot.factor[own] for slot in slots])
-    met = numbers != 0.0
-    # Those that are zero last.
-    by_row = np.argsort(~met, axis=0, kind="stable")[: met.sum(axis=0).max(initial=0)]
-    columns, multiples = (np.take_along_axis(x, by_row, axis=0) for x in (columns, multiples))
-    return Design(offset[own], columns, np.take_along_axis(numbers, by_row, axis=0), multiples)
 
 
 def _sums(

@@ -28,8 +28,8 @@ inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "
 NO, YES = np.array([False, True])
 
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor,
-#: START log r where a move along a level begins.
-VALUE, EVIDENCE, FIT, REST, BASE, START = range(6)
+#: START log r where a move along a level begins. COUNT and FAILED are of :mod:`.entry_slices`.
+VALUE, EVIDENCE, FIT, REST, BASE, START, COUNT, FAILED = range(8)
 
 
 class Work(NamedTuple):
@@ -43,7 +43,8 @@ class Work(NamedTuple):
     :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
-    ``kept`` is ω meanwhile. ``terms`` are log densities of components.
+    ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``densities``, ``coefs_all``
+    and ``eta_all`` are what ``file``, ``coefs`` and ``eta`` are, of the rows of :class:`.Entries`.
     """
 
     eta: Array
@@ -70,6 +71,9 @@ class Work(NamedTuple):
     level: Array
     kept: Array
     terms: Array
+    densities: Array
+    coefs_all: Array
+    eta_all: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -97,10 +101,13 @@ def make_work(problem: Problem) -> Work:
         np.empty((3, max(problem.theta.size, problem.likelihood.size))),
         np.empty((1, size)),
         np.empty(1),
-        np.empty(6),
+        np.empty(8),
         np.empty(problem.design.columns.shape),
         np.empty(size),
         np.empty((2, size)),
         np.empty(omega.size),
         np.empty(n_drawn),
+        problem.entries.densities.file.copy(),
+        np.empty(problem.entries.predicted.columns.shape),
+        np.empty((1, problem.entries.predicted.offsets.size)),
     )

@@ -1,0 +1,145 @@
+"""Vectors whose entries are independent given the latents, as the native loop reads them.
+
+What their log density is made of belongs to one entry each: terms of the log prior, latents whose
+scales depend on it, and rows. That is read off the tape, by the entries that registers depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.point import Point
+from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
+from pymc_augconj.typing import Array, Index
+
+from .row_tapes import RowTapes, join, read_row_tape
+from .rows import Slot, read_params
+
+_NONE, _SEVERAL = -1, -2
+
+
+class Design(NamedTuple):
+    """Predictors of some rows in terms of u.
+
+    Attributes
+    ----------
+    offsets : ndarray of int
+        Registers of the offsets.
+    columns, numbers, multiples : ndarray, shape (most entries, rows)
+        The entries of every row: latents, numbers, and registers by which these are multiplied.
+        Numbers are zero where there are fewer.
+    """
+
+    offsets: Index
+    columns: Index
+    numbers: Array
+    multiples: Index
+
+
+class Entries(NamedTuple):
+    """Vectors that are updated by entry.
+
+    Attributes
+    ----------
+    of_theta, begin : ndarray of int
+        Registers of all entries, and where those of each vector begin.
+    log_prior : ndarray of int
+        Registers of the terms of the log prior that depend on every entry, added up.
+    by_latent, by_row : ndarray of int, shape (vectors, count)
+        The entry that each depends on, −1 where there is none. Flat latents have none.
+    predicted : Design
+        Of all rows of observed variables that depend on an entry.
+    densities : RowTapes
+        Their log densities.
+    """
+
+    of_theta: Index
+    begin: Index
+    log_prior: Index
+    by_latent: Index
+    by_row: Index
+    predicted: Design
+    densities: RowTapes
+
+
+def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index) -> Design:
+    """Return the design of the rows ``own``, with latents at other ``places``."""
+    numbers = np.stack([slot.number[own] for slot in slots])
+    columns = np.stack([places[slot.latent[own]] for slot in slots])
+    multiples = np.stack([slot.factor[own] for slot in slots])
+    met = numbers != 0.0
+    # Those that are zero last.
+    by_row = np.argsort(~met, axis=0, kind="stable")[: met.sum(axis=0).max(initial=0)]
+    columns, multiples = (np.take_along_axis(x, by_row, axis=0) for x in (columns, multiples))
+    return Design(offset[own], columns, np.take_along_axis(numbers, by_row, axis=0), multiples)
+
+
+def read_entries(
+    chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[Any, Index],
+    slots: Sequence[Slot], offset: Index, std: Index, order: Index,
+) -> Entries:  # fmt: skip
+    """Return the vectors that the plan updates by entry; ``std`` are registers of scales."""
+    plan, model, none = chain.plan, chain.model, np.empty(0, dtype=np.intp)
+    own = [entries[h.value_name].ravel() for h in plan.by_entry]
+    given = [tape.evaluate(plan.densities_of(h).priors, entries) for h in plan.by_entry]
+    params = [read_params(data, tape, entries) if own else {} for data in chain.data]
+    owners = [_owners(tape, registers) for registers in own]
+    log_prior = [
+        reduce(partial(tape.apply, "Add"), term[owner[term] == i])
+        for registers, found, owner in zip(own, given, owners, strict=True)
+        for term in [np.concatenate([x.ravel() for x in found])]
+        for i in range(registers.size)
+    ]
+    is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
+    by_latent = [np.where(is_flat, _NONE, owner[std])[order] for owner in owners]
+    rows, by_row, tapes = [none], [np.empty((len(own), 0), dtype=np.intp)], []
+    for data, known in zip(chain.data, params, strict=True):
+        (row, *more), size = data.site.row_numbers, data.y.size
+        index = [x.index for x in known.values() if isinstance(x, Registers)]
+        read = [np.broadcast_to(x, (size,)) for x in index if x.size in (1, size)]
+        read += [np.where(s.number[row] != 0.0, s.factor[row], 0) for s in slots]
+        by = [_combined(owner, [*read, offset[row]]) for owner in owners]
+        if all((found == _NONE).all() for found in by):
+            continue
+        if more or any(x.size not in (1, size) for x in index):
+            raise NoTapeError("entries of several predictors")
+        rows.append(row)
+        by_row.append(np.array(by))
+        tapes.append(read_row_tape(data, known, data.site.params(point), tape))
+    at, of_row = np.concatenate(rows), np.concatenate(by_row, axis=1)
+    of_latent = np.array(by_latent, dtype=np.intp).reshape(len(own), order.size)
+    if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
+        raise NoTapeError("entries that a register hides")
+    return Entries(
+        np.concatenate([none, *own]),
+        np.cumsum([0, *(x.size for x in own)]),
+        np.array(log_prior, dtype=np.intp),
+        of_latent,
+        of_row,
+        make_design(slots, at, np.argsort(order), offset),
+        join(tapes),
+    )
+
+
+def _owners(tape: TapeBuilder, own: Index) -> Index:
+    """Return the entry of ``own`` that each register depends on."""
+    code, start = tape.finish()
+    owner = [_NONE] * start.size
+    for entry, register in enumerate(own.tolist()):
+        owner[register] = entry
+    for _, to, *arguments in code.tolist():
+        found = {owner[x] for x in arguments} - {_NONE}
+        owner[to] = found.pop() if len(found) == 1 else _SEVERAL if found else _NONE
+    return np.array(owner)
+
+
+def _combined(owner: Index, index: Sequence[Index]) -> Index:
+    """Return the one entry that any of some registers of every row depend on."""
+    each = np.stack([owner[x] for x in index])
+    largest = each.max(axis=0)
+    return np.where(((each != _NONE) & (each != largest)).any(axis=0), _SEVERAL, largest)
