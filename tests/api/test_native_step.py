@@ -55,12 +55,12 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def held():
-    """A model with held sites, and a coefficient between bounds."""
+    """A model with held sites, a coefficient between bounds, and a vector by entry."""
     with pm.Model() as model:
-        tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
+        tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0, shape=12)
         a, b = pm.Normal("a", 0.0, tau, shape=6), pm.Uniform("b", -0.5, 1.0)
         pm.Poisson("y", pm.math.exp(a[GROUP] + b), observed=np.arange(24) % 4)
-        normal = pm.Normal.dist(a[GROUP], sigma)
+        normal = pm.Normal.dist(a[GROUP], sigma[np.arange(24) // 2])
         pm.Censored("y2", normal, lower=0.0, upper=None, observed=np.maximum(Y, 0.0))
     return model
 
