@@ -357,7 +357,14 @@ def test_one_type_is_compiled_for_all():
                 update = step._updates[move]
                 update.state["axes"] = np.array(np.eye(update.size), order=order)
                 found.add(
-                    typeof((loop._problem, loop._work, loop._learned(update, update.size, False)))
+                    typeof(
+                        (
+                            loop._problem,
+                            loop._entries,
+                            loop._work,
+                            loop._learned(update, update.size, False),
+                        )
+                    )
                 )
     assert len(found) == 1
 
@@ -551,9 +558,9 @@ def native(joint_distribution):
             p = loop._problem
             is_gram = p.place < p.place.max() - p.std.size - 2
             fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
-            by_row = np.roll(p.entries.by_row, self.shift, axis=1)
-            entries = p.entries._replace(by_row=by_row)
-            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by, entries=entries)
+            by_row = np.roll(loop._entries.by_row, self.shift, axis=1)
+            loop._entries = loop._entries._replace(by_row=by_row)
+            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by)
             updates = self.step._updates
             block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.

@@ -55,7 +55,9 @@ class Entries(NamedTuple):
     predicted : Design
         Of all rows of observed variables that depend on an entry.
     densities : RowTapes
-        Their log densities.
+        Their log densities, in the file of which these are computed.
+    coefs, eta : ndarray
+        Overwritten: entries of that design, and the predictors.
     """
 
     of_theta: Index
@@ -65,6 +67,8 @@ class Entries(NamedTuple):
     by_row: Index
     predicted: Design
     densities: RowTapes
+    coefs: Array
+    eta: Array
 
 
 def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index) -> Design:
@@ -115,14 +119,17 @@ def read_entries(
     of_latent = np.array(by_latent, dtype=np.intp).reshape(len(own), order.size)
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
+    design = make_design(slots, at, np.argsort(order), offset)
     return Entries(
         np.concatenate([none, *own]),
         np.cumsum([0, *(x.size for x in own)]),
         np.array(log_prior, dtype=np.intp),
         of_latent,
         of_row,
-        make_design(slots, at, np.argsort(order), offset),
+        design,
         join(tapes),
+        np.empty(design.numbers.shape),
+        np.empty((1, at.size)),
     )
 
 

@@ -12,19 +12,20 @@ from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
 from . import held
+from .entries import Entries
 from .problem import Problem
 from .work import COUNT, FAILED, Work, inner, inner_with_arrays
 
 
 @inner
-def _evaluate(given: tuple[Problem, Work, Array, int], x: Array, value: Array) -> None:
+def _evaluate(given: tuple[Problem, Entries, Work, Array, int], x: Array, value: Array) -> None:
     """Write the log density of every entry of a vector, −∞ where it is no number.
 
     FAILED is written if one is not finite at first, or if the model's density is zero for a reason
     that no entry has; then all are ∞, so that slices end.
     """
-    p, w, v, number = given
-    e, r, first = p.entries, w.registers, p.entries.begin[number]
+    p, e, w, v, number = given
+    r, first, file = w.registers, e.begin[number], e.densities.file
     for i in range(x.size):
         r[e.of_theta[first + i]] = x[i]
     run_tape(p.density, r)
@@ -35,15 +36,15 @@ def _evaluate(given: tuple[Problem, Work, Array, int], x: Array, value: Array) -
         if by[k] >= 0:
             s = r[p.std[k]]
             value[by[k]] -= math.log(s) + 0.5 * (w.s[k] * v[k] / s) ** 2
-    held.read_part(e.densities, r, w.densities, held.OF_PARAMETERS)
-    held.predict(e.predicted, w, w.coefs_all, v.reshape(1, v.size), w.eta_all)
-    held.run_densities(e.densities, w.densities, w.eta_all[0])
+    held.read_part(e.densities, r, file, held.OF_PARAMETERS)
+    held.predict(e.predicted, w, e.coefs, v.reshape(1, v.size), e.eta)
+    held.run_densities(e.densities, file, e.eta[0])
     by, tables = e.by_row[number], e.densities.tables
     for i in range(tables.shape[0]):
         begin, at = tables[i, 0], tables[i, 9]
         for k in range(begin, tables[i, 1]):
             if by[k] >= 0:
-                value[by[k]] += w.densities[at + k - begin]
+                value[by[k]] += file[at + k - begin]
     fails, is_first = not math.isfinite(r[p.log_prior]), w.found[COUNT] == 0.0
     for i in range(x.size):
         if not value[i] > -math.inf:
@@ -61,19 +62,19 @@ _update = njit(error_model="numpy")(entry_slices(_evaluate))
 
 @inner_with_arrays
 def update_entries(
-    rng: np.random.Generator, p: Problem, w: Work, v: Array, widths: Array, n_tunes: Index,
-    tune: bool,
+    rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, widths: Array,
+    n_tunes: Index, tune: bool,
 ) -> int:  # fmt: skip
     """Update all vectors given the latents u; return the evaluations, −1 where one has no value.
 
     The whitened latents ``v`` and their predictors follow.
     """
-    e, r, count = p.entries, w.registers, 0
+    r, count = w.registers, 0
     w.found[FAILED] = 0.0
     for number in range(n_tunes.size):
         own, n = slice(e.begin[number], e.begin[number + 1]), n_tunes[number]
         w.found[COUNT] = 0.0
-        _, found = _update((p, w, v, number), rng, r[e.of_theta[own]], widths[own])
+        _, found = _update((p, e, w, v, number), rng, r[e.of_theta[own]], widths[own])
         if tune:
             widths[own] = (n * widths[own] + found) / (n + 1)
             n_tunes[number] += 1

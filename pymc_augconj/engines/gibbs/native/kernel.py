@@ -32,6 +32,7 @@ from .density import (
     log_likelihood,
     log_of_component,
 )
+from .entries import Entries
 from .entry_slices import update_entries
 from .held import (
     OF_PARAMETERS,
@@ -295,6 +296,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
 def run_steps(
     rng: np.random.Generator,
     p: Problem,
+    e: Entries,
     w: Work,
     u: Learned,
     x: Array,
@@ -315,7 +317,7 @@ def run_steps(
 
     Parameters
     ----------
-    rng, p, w
+    rng, p, e, w
     u, x, u_likelihood, x_likelihood, u_level, x_level
         Both parts of θ, and that of the second that levels move against; they are overwritten; and
         their updates.
@@ -343,7 +345,7 @@ def run_steps(
         # First comes the move given the latents.
         for sweep in range(-1, sweeps):
             if by_entry and sweep != 0:
-                made = update_entries(rng, p, w, v, widths, n_tunes, u.tune)
+                made = update_entries(rng, p, e, w, v, widths, n_tunes, u.tune)
                 if made < 0:
                     return step
                 count, is_known = count + made, False

@@ -102,7 +102,7 @@ class NativeLoop:
     """
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
-        self._problem, self.layout = make_problem(sampler.chain, point)
+        self._problem, self._entries, self.layout = make_problem(sampler.chain, point)
         self._recorded = of_all_steps(recorded, self.layout.entries, self._problem.outputs.size)
         if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
@@ -110,8 +110,8 @@ class NativeLoop:
 
         self._density, self._kernel, self._slices = density, kernel, slices
         self._work = work.make_work(self._problem)
-        p, w = self._problem, self._work
-        for tapes, file in ((p.held, w.file), (p.entries.densities, w.densities)):
+        of_entries, w = self._entries.densities, self._work
+        for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
             held.read_part(tapes, w.registers, file, held.OF_DATA)
         self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
@@ -170,7 +170,7 @@ class NativeLoop:
         theta, kinds = self._flat(point, "collapsed"), self._density
         self._hold(sampler)
         w.registers[p.theta] = theta
-        w.registers[p.entries.of_theta] = self._flat(point, BY_ENTRY)
+        w.registers[self._entries.of_theta] = self._flat(point, BY_ENTRY)
         kinds.evaluate(p, w, self._flat(point, "likelihood"), kinds.BY_LIKELIHOOD)
         self._kernel.hold(p, w)
         if not p.number.size and kinds.evaluate(p, w, theta, kinds.BY_EVIDENCE):
@@ -209,17 +209,17 @@ class NativeLoop:
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
         by_entry = [updates[f"{BY_ENTRY}{h.name}"].state for h in sampler.chain.plan.by_entry]
-        self._work.registers[p.entries.of_theta] = self._flat(point, BY_ENTRY)
+        self._work.registers[self._entries.of_theta] = self._flat(point, BY_ENTRY)
         widths = np.concatenate([np.empty(0), *(state["widths"] for state in by_entry)])
         n_tunes = np.array([state["n_tunes"] for state in by_entry], dtype=np.intp)
         slices = self._hold(sampler)
         done = kernel.run_steps(
-            rng, p, self._work, *parts, widths, n_tunes, v, self._sweeps, slices, OVERRELAXATION,
-            outputs, stats,
+            rng, p, self._entries, self._work, *parts, widths, n_tunes, v, self._sweeps, slices,
+            OVERRELAXATION, outputs, stats,
         )  # fmt: skip
         if done == steps:
             self._v = v
-            each = np.split(widths, p.entries.begin[1:])
+            each = np.split(widths, self._entries.begin[1:])
             for learned_by_entry, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
                 learned_by_entry |= {"widths": own_widths, "n_tunes": int(n)}
             for move, own in learned.items() if tune else ():

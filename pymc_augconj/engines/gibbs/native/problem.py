@@ -75,7 +75,6 @@ class Problem(NamedTuple):
         Registers of those of ``likelihood`` that a level moves against.
     levels : ndarray of int, shape (levels, 3)
         Of each the register of log r, and its rows of ``design``; see :class:`.Level`.
-    entries : Entries
     starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -116,7 +115,6 @@ class Problem(NamedTuple):
     held: RowTapes
     level: Index
     levels: Index
-    entries: Entries
     starts: Index
     rows: Index
     cols: Index
@@ -141,8 +139,10 @@ class Layout(NamedTuple):
     order: Index
 
 
-def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
-    """Return a model for the native loop, and what it records; ``point`` is that of the chain.
+def make_problem(chain: Chain, point: Point) -> tuple[Problem, Entries, Layout]:
+    """Return a model for the native loop, its vectors by entry, and what is recorded.
+
+    ``point`` is that of the chain.
 
     Raises
     ------
@@ -190,7 +190,6 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
         held=join(sites.held),
         level=_flat(entries, own["level"]),
         levels=levels,
-        entries=by_entry,
         starts=starts,
         rows=rows,
         cols=cols,
@@ -204,7 +203,8 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Layout]:
         outputs=np.concatenate([x.ravel() for x in outputs]),
     )
     columns = columns_of([x.shape for x in outputs])
-    return _contiguous(problem), Layout(dict(zip(names, columns, strict=True)), own, order)
+    layout = Layout(dict(zip(names, columns, strict=True)), own, order)
+    return _contiguous(problem), _contiguous(by_entry), layout
 
 
 def _contiguous(record: Any) -> Any:

@@ -43,8 +43,7 @@ class Work(NamedTuple):
     :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
-    ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``densities``, ``coefs_all``
-    and ``eta_all`` are what ``file``, ``coefs`` and ``eta`` are, of the rows of :class:`.Entries`.
+    ``kept`` is ω meanwhile. ``terms`` are log densities of components.
     """
 
     eta: Array
@@ -71,9 +70,6 @@ class Work(NamedTuple):
     level: Array
     kept: Array
     terms: Array
-    densities: Array
-    coefs_all: Array
-    eta_all: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -107,7 +103,4 @@ def make_work(problem: Problem) -> Work:
         np.empty((2, size)),
         np.empty(omega.size),
         np.empty(n_drawn),
-        problem.entries.densities.file.copy(),
-        np.empty(problem.entries.predicted.columns.shape),
-        np.empty((1, problem.entries.predicted.offsets.size)),
     )
