@@ -53,8 +53,8 @@ from .rows import RowGroups, SiteSum
 
 # Terms of Lanczos' method at most, and the relative error at which it stops.
 _MOST_TERMS, _TOLERANCE = 200, 1e-11
-# The relative error of W̃, which the better leaves the less of Δ.
-_BORDER = 1e-3
+# The square of the border's part of Δ that is left, and the relative error of W̃ where it is more.
+_CLOSE, _BORDER = 1e-2, 1e-3
 
 
 class IncompletePattern(PrecisionPattern):
@@ -76,13 +76,17 @@ class IncompletePosterior(PrecisionPosterior):
     differentiable = False
 
     def _eliminate(self, factor: Factor, half: Array, corner: Array) -> tuple[Array, Array]:
-        # Any W̃ has a Schur complement that is positive definite where M is.
+        # Any W̃ has a Schur complement that is positive definite where M is; most are so large that
+        # V⁻¹Cᵀ is close enough.
         self._factor = factor
-        W = _power(self._within_deviation, half, -1.0, _BORDER)
-        product = W + np.array([self._within_deviation(row) for row in W]).reshape(W.shape)
-        self._residual = half - product
-        corner -= half @ W.T + W @ self._residual.T
-        return W, corner
+        for found in (lambda: half, lambda: _power(self._within_deviation, half, -1.0, _BORDER)):
+            W = found()
+            product = W + np.array([self._within_deviation(row) for row in W]).reshape(W.shape)
+            self._residual = half - product
+            complement = corner - half @ W.T - W @ self._residual.T
+            if (np.vecdot(self._residual, self._residual) <= _CLOSE * complement.diagonal()).all():
+                break
+        return W, complement
 
     def correct(self, nu: Array) -> None:
         """Add −½ (xᵀM x − xᵀM̃ x), x that of ν̃, to the log normaliser."""

@@ -56,7 +56,7 @@ def test_steps_keep_the_joint_distribution(observe, joint_distribution):
 
 
 def test_steps_with_a_rough_border_keep_it_too(joint_distribution, monkeypatch):
-    monkeypatch.setattr(by_neighbours, "_BORDER", 1.0)
+    monkeypatch.setattr(by_neighbours, "_CLOSE", np.inf)
     assert not wrong_ones(joint_distribution(counts, seed=3))
 
 
