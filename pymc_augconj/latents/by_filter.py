@@ -135,9 +135,7 @@ class FilterPosterior(Posterior):
         linear = self._W.T @ rest + self._shared @ both[-1]
         M = self._W.T @ (lam[:, None] * self._W) + self._shared @ self._solved_shared.T
         M[np.diag_indices_from(M)] += 1.0
-        pivots = np.abs(np.concatenate([f.pivots for f in self._factors]))
-        ordered = np.abs(np.concatenate([f.extra for f in self._factors]))
-        self.log_det = float(np.log(pivots / ordered).sum())
+        self.log_det = sum(float(np.log(np.abs(f.pivots / f.extra)).sum()) for f in self._factors)
         self.error = sum(f.error for f in self._factors)
         self._chol_M, self.coefficients = M, linear
         if len(M):
@@ -147,8 +145,7 @@ class FilterPosterior(Posterior):
             half = solve_triangle(self._chol_M, linear, False)
             self.coefficients = solve_triangle(self._chol_M, half, True)
         solved = both[-1] - self.coefficients @ self._solved_shared
-        self.alpha = rest - lam * (self._W @ self.coefficients)
-        self.alpha += lam * own.taken(solved / self._precision)
+        self._rest = rest, solved
         away = z - self.coefficients @ self._shared if len(M) else z
         self._mean = self._through_cov(away, solved)
         self.centred = own.taken(self._mean) + H @ self.coefficients
@@ -194,6 +191,12 @@ class FilterPosterior(Posterior):
                 "fit with method='vgp', or sample"
             )
         return 1.0 / np.sqrt(self._precision)
+
+    @cached_property
+    def alpha(self) -> Array:
+        own, lam, (rest, solved) = self.values, self.sites.lam, self._rest
+        by_border = own.taken(solved / self._precision) - self._W @ self.coefficients
+        return np.asarray(rest + lam * by_border)
 
     # -- the affine map ---------------------------------------------------------------------------
 

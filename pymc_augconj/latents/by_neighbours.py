@@ -10,6 +10,14 @@ with Δ. Draws and means are those of M:
 
     x = M⁻¹ g + L̃⁻ᵀ (I + Δ)^−½ ν.
 
+Beside an intercept, as a border (C, D), a long process is nearly another one, and D − CB⁻¹Cᵀ so
+small that with V Vᵀ in place of B it may be negative. For any W̃ close to VᵀB⁻¹Cᵀ,
+
+    L̃ = [V    ]        R Rᵀ = D − C V⁻ᵀW̃ − W̃ᵀV⁻¹Cᵀ + W̃ᵀV⁻¹B V⁻ᵀW̃,        E = V⁻¹B V⁻ᵀ − I,
+        [W̃ᵀ  R],
+
+has an R where M has a factor, and Δ has E and, beside it, (V⁻¹Cᵀ − W̃ − E W̃) R⁻ᵀ, which is small.
+
 log|I + Δ| is not known, but hyperparameters move without it: with ν̃ fixed instead of x, in
 
     x(θ) = L̃⁻ᵀ (L̃⁻¹ g + ν̃),        |∂x/∂ν̃| = |L̃|⁻¹,
@@ -25,17 +33,15 @@ Higham (2008), Functions of Matrices, chapter 13.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.factors import solve_triangle
+from pymc_augconj.linalg.factors import Factor, solve_triangle
 from pymc_augconj.linalg.sparse import SymmetricPattern
 from pymc_augconj.linalg.vecchia import ZeroFillPattern
 from pymc_augconj.typing import Array, Index
@@ -47,8 +53,8 @@ from .rows import RowGroups, SiteSum
 
 # Terms of Lanczos' method at most, and the relative error at which it stops.
 _MOST_TERMS, _TOLERANCE = 200, 1e-11
-# Of the diagonal of B, one after the other until M̃ is positive definite.
-_SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 1.0)
+# The square of the border's part of Δ that is left, and the relative error of W̃ where it is more.
+_CLOSE, _BORDER = 1e-2, 1e-3
 
 
 class IncompletePattern(PrecisionPattern):
@@ -69,52 +75,39 @@ class IncompletePosterior(PrecisionPosterior):
 
     differentiable = False
 
-    def __init__(self, *given: Any, shift: float) -> None:
-        # L̃ is that of B with its diagonal longer by this part.
-        self._shift = shift
-        super().__init__(*given)
-
-    def _factor_within(self, name: str) -> Any:
-        flat = self._flat.copy()
-        flat[self._pattern.sparsity.diagonal] *= 1.0 + self._shift
-        return self._pattern.sparsity.factorize(flat, name)
+    def _eliminate(self, factor: Factor, half: Array, corner: Array) -> tuple[Array, Array]:
+        # Any W̃ has a Schur complement that is positive definite where M is; most are so large that
+        # V⁻¹Cᵀ is close enough.
+        self._factor = factor
+        for found in (lambda: half, lambda: _power(self._within_deviation, half, -1.0, _BORDER)):
+            W = found()
+            product = W + np.array([self._within_deviation(row) for row in W]).reshape(W.shape)
+            self._residual = half - product
+            complement = corner - half @ W.T - W @ self._residual.T
+            if (np.vecdot(self._residual, self._residual) <= _CLOSE * complement.diagonal()).all():
+                break
+        return W, complement
 
     def correct(self, nu: Array) -> None:
         """Add −½ (xᵀM x − xᵀM̃ x), x that of ν̃, to the log normaliser."""
         half = self._half + nu
         self.log_normalizer -= 0.5 * float(half @ self._deviation(half))
 
-    def _deviation(self, half: Array) -> Array:
-        """Return Δ half: M − M̃ is that of B and V Vᵀ."""
-        n, bordered, sparsity = self._pattern.size, self._bordered, self._pattern.sparsity
+    def _within_deviation(self, half: Array) -> Array:
+        """Return E half, E = V⁻¹ B V⁻ᵀ − I."""
+        sparsity = self._pattern.sparsity
         assert isinstance(sparsity, ZeroFillPattern)
-        factor, below = self._within.factor, half[n:]
-        through = half[:n] - solve_triangle(bordered.corner, below, True) @ bordered.border
-        product = sparsity.product(self._flat, factor.transpose_solve(through))
-        return bordered.joined_half(factor.half_solve(product) - through, np.zeros_like(below))
+        product = sparsity.product(self._flat, self._factor.transpose_solve(half))
+        return self._factor.half_solve(product) - half
 
-    def _power(self, x: Array, power: float) -> Array:
-        """Return (I + Δ)^power x, of each row."""
-        if x.ndim > 1:
-            return np.array([self._power(row, power) for row in x]).reshape(x.shape)
-        size = float(np.linalg.norm(x))
-        if not size:
-            return x.copy()
-        basis, diagonal, beside = [x / size], list[float](), list[float]()
-        while True:
-            after = self._deviation(basis[-1])
-            diagonal.append(1.0 + float(basis[-1] @ after))
-            for vector in basis:
-                after -= (vector @ after) * vector
-            values, vectors = eigh_tridiagonal(diagonal, beside)
-            if not values[0] > 0.0:
-                raise NotPositiveDefiniteError("the posterior precision is not positive definite")
-            weights = vectors @ (values**power * vectors[0])
-            beside.append(float(np.linalg.norm(after)))
-            small = beside[-1] * abs(weights[-1]) <= _TOLERANCE * np.linalg.norm(weights)
-            if small or len(basis) == min(_MOST_TERMS, x.size):
-                return size * (weights @ np.array(basis))
-            basis.append(after / beside[-1])
+    def _deviation(self, half: Array) -> Array:
+        """Return Δ half."""
+        n, corner = self._pattern.size, self._bordered.corner
+        within, below = half[:n], solve_triangle(corner, half[n:], True)
+        return np.append(
+            self._within_deviation(within) + below @ self._residual,
+            solve_triangle(corner, self._residual @ within, False),
+        )
 
     @property
     def _inverse(self) -> Array:
@@ -122,10 +115,10 @@ class IncompletePosterior(PrecisionPosterior):
 
     @cached_property
     def latent_mean(self) -> Array:
-        return self._root.transpose_solve(self._power(self._half, -1.0))
+        return self._root.transpose_solve(_power(self._deviation, self._half, -1.0))
 
     def root(self, nu: Array) -> Array:
-        return self._root.transpose_solve(self._power(nu, -0.5))
+        return self._root.transpose_solve(_power(self._deviation, nu, -0.5))
 
     def carried(self, nu: Array) -> Array:
         """Return x of ν̃, which :meth:`solve` is the inverse of."""
@@ -162,7 +155,7 @@ class IncompleteSolver(PrecisionSolver):
     def _posterior(
         self, prior: LatentPrior, sites: SiteSum, design: PrecisionDesign, gram: Array
     ) -> PrecisionPosterior:
-        posterior = _shifted(prior, self.groups, sites, design, gram)
+        posterior = IncompletePosterior(prior, self.groups, sites, design, gram)
         if self._present is not None:
             rng, at, given, v = self._present
             self._present, same = None, at is prior and sites.equals(given)
@@ -173,12 +166,27 @@ class IncompleteSolver(PrecisionSolver):
         return posterior
 
 
-def _shifted(*given: Any) -> IncompletePosterior:
-    """Return the posterior by the first shift with which M̃, border included, is positive definite.
-
-    It need not be where M is.
-    """
-    for shift in _SHIFTS[:-1]:
-        with suppress(NotPositiveDefiniteError):
-            return IncompletePosterior(*given, shift=shift)
-    return IncompletePosterior(*given, shift=_SHIFTS[-1])
+def _power(
+    deviation: Callable[[Array], Array], x: Array, power: float, tolerance: float = _TOLERANCE
+) -> Array:
+    """Return (I + Δ)^power x, of each row, given products with Δ."""
+    if x.ndim > 1:
+        return np.array([_power(deviation, row, power, tolerance) for row in x]).reshape(x.shape)
+    size = float(np.linalg.norm(x))
+    if not size:
+        return x.copy()
+    basis, diagonal, beside = [x / size], list[float](), list[float]()
+    while True:
+        after = deviation(basis[-1])
+        diagonal.append(1.0 + float(basis[-1] @ after))
+        for vector in basis:
+            after -= (vector @ after) * vector
+        values, vectors = eigh_tridiagonal(diagonal, beside)
+        if not values[0] > 0.0:
+            raise NotPositiveDefiniteError("the posterior precision is not positive definite")
+        weights = vectors @ (values**power * vectors[0])
+        beside.append(float(np.linalg.norm(after)))
+        small = beside[-1] * abs(weights[-1]) <= tolerance * np.linalg.norm(weights)
+        if small or len(basis) == min(_MOST_TERMS, x.size):
+            return size * (weights @ np.array(basis))
+        basis.append(after / beside[-1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.lapack import dpotri
@@ -26,7 +26,7 @@ from pymc_augconj.linalg.dense import (
     probes,
     trace_error,
 )
-from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor, UpdatedFactor
+from pymc_augconj.linalg.factors import BorderedFactor, Factor, SparseFactor, UpdatedFactor
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
 from pymc_augconj.typing import Array, Index
 
@@ -95,7 +95,7 @@ class PrecisionPosterior(FactorPosterior):
         pattern, X, lam = design.pattern, design.border, sites.lam
         #: B, which a factorisation may have overwritten.
         self._flat = gram + pattern.prior_precision(prior)
-        factor = self._factor_within("the posterior precision of the latents")
+        factor = pattern.sparsity.factorize(self._flat, "the posterior precision of the latents")
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
@@ -121,7 +121,7 @@ class PrecisionPosterior(FactorPosterior):
         corner = weighted @ X
         corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
         of_corner = np.diagonal(corner).copy()
-        corner -= half @ half.T
+        half, corner = self._eliminate(factor, half, corner)
         self._within = within = UpdatedFactor(factor, rows)
         if pattern.intrinsic:
             left = second - rows @ half.T
@@ -144,9 +144,9 @@ class PrecisionPosterior(FactorPosterior):
             np.inf if pattern.border else EPS * np.sqrt(pattern.size) * float(excess.max()),
         )
 
-    def _factor_within(self, name: str) -> Any:
-        """Return the factor of B."""
-        return self._pattern.sparsity.factorize(self._flat, name)
+    def _eliminate(self, factor: Factor, half: Array, corner: Array) -> tuple[Array, Array]:
+        """Return Wᵀ and D − WᵀW, given the factor of B, (L₁⁻¹ Cᵀ)ᵀ and D."""
+        return half, corner - half @ half.T
 
     def coordinates(self, v: Array) -> Array:
         return self._pattern.from_whitened(self.prior, v)

@@ -55,8 +55,8 @@ def test_steps_keep_the_joint_distribution(observe, joint_distribution):
     assert not wrong_ones(joint_distribution(observe, seed=1))
 
 
-def test_steps_with_a_longer_diagonal_keep_it_too(joint_distribution, monkeypatch):
-    monkeypatch.setattr(by_neighbours, "_SHIFTS", (0.2,))
+def test_steps_with_a_rough_border_keep_it_too(joint_distribution, monkeypatch):
+    monkeypatch.setattr(by_neighbours, "_CLOSE", np.inf)
     assert not wrong_ones(joint_distribution(counts, seed=3))
 
 

@@ -18,7 +18,8 @@ N, M = 60, 3
 X = np.random.default_rng(0).uniform(size=(N, 2))
 NEAR = Neighbours(X, M)
 A = RowSelection(np.random.default_rng(1).permutation(N)[: N - 5], np.full(N - 5, 0.8), N)
-H = DenseMap(np.asfortranarray(np.random.default_rng(2).normal(size=(N - 5, 2))))
+COEFFICIENTS = DenseMap(np.asfortranarray(np.random.default_rng(2).normal(size=(N - 5, 2))))
+INTERCEPT = DenseMap(np.asfortranarray(1.0 + np.outer(np.linspace(0.0, 1.0, N - 5), [0.0, 0.5])))
 
 
 def a_block(kind, size, **structure):
@@ -36,9 +37,9 @@ def a_prior(lengthscale, columns):
     a, b = X[NEAR.lower[0]], X[NEAR.lower[1]]
     k = np.exp(-np.sqrt(((a - b) ** 2).sum(axis=-1)) / lengthscale)
     blocks, maps = [block_prior(PROCESS, NEAR.precision(k))], [A]
-    if columns:
+    if columns is not None:
         blocks.append(block_prior(COLUMNS, np.array([0.7, 2.0])))
-        maps.append(H)
+        maps.append(columns)
     offset = np.linspace(-1.0, 1.0, A.index.size)
     prior = LatentPrior(offset, tuple(blocks), tuple(maps), tuple(maps))
     return prior, RowGroups.apart(A.index.size, Coupling(A.index.size), tuple(maps))
@@ -50,23 +51,26 @@ def dense(prior, sites):
     Q = np.zeros((N, N))
     Q[tuple(NEAR.entries)] = process.array[: NEAR.entries.shape[1]]
     design = A.dense()
-    for b in others:
+    for b, H in zip(others, prior.maps[1:], strict=True):
         Q = np.pad(Q, (0, b.block.size))
         Q[range(N, len(Q)), range(N, len(Q))] = 1.0
         design = np.hstack([design, H.dense() * b.array])
     return Q, Q + (design.T * sites.lam) @ design, design.T @ sites.h
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_draws_and_density(columns):
+# Beside an intercept, of which a long process is hardly another one, D − CB̃⁻¹Cᵀ is negative.
+@pytest.mark.parametrize(
+    ("columns", "unit"), [(None, 1.0), (COEFFICIENTS, 1.0), (INTERCEPT, 100.0)]
+)
+def test_draws_and_density(columns, unit):
     rng = np.random.default_rng(3)
-    prior, groups = a_prior(0.3, columns)
+    prior, groups = a_prior(0.3 * unit, columns)
     blocks = [b.block for b in prior.blocks]
     h, lam = rng.normal(size=groups.size), rng.uniform(0.1, 4.0, groups.size)
     sites = groups.sites(h, lam, prior.offset)
     solver = IncompleteSolver(blocks, groups)
     assert solver.pattern(blocks, groups) is not None
-    u = prior.innovations(rng.standard_normal(N + 2 * columns))
+    u = prior.innovations(rng.standard_normal(sum(b.total_size for b in blocks)))
     solver.augment(rng, prior, sites, u)
     found = solver.posterior(prior, sites)
     order = np.r_[PROCESS.root_pattern.order, N : found.size]
@@ -84,7 +88,7 @@ def test_draws_and_density(columns):
 
     # At other θ: log p(x, sites) + log |∂x/∂ν̃|, and by the exact factor it is another number.
     for lengthscale in (0.2, 0.3, 0.5):
-        at, _ = a_prior(lengthscale, columns)
+        at, _ = a_prior(lengthscale * unit, columns)
         given = solver.posterior(at, sites)
         Q, precision, linear = dense(at, sites)
         x = given.carried(kept)
@@ -100,7 +104,7 @@ def test_draws_and_density(columns):
 
 
 def test_the_root_of_the_prior_has_no_other_entries():
-    prior, _ = a_prior(0.3, False)
+    prior, _ = a_prior(0.3, None)
     (process,) = prior.blocks
     S = process.scale(np.eye(N))
     np.testing.assert_allclose(S.T @ S, process.cov, atol=1e-10)

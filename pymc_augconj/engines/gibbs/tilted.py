@@ -108,6 +108,8 @@ class Tilted:
         by_differences = solver.preferred.follows and all(k.n_predictors == 1 for k in kinds)
         self._has_gradients = by_differences or all(k.traits.has_gradient for k in kinds)
         self._nu = np.empty((0, 0))
+        # The last posterior of move 3, and x of every ν_k there.
+        self._at: tuple[Posterior | None, Array] = (None, self._nu)
         self.value = 0.0
 
     @property
@@ -189,15 +191,23 @@ class Tilted:
         present = given.posterior.solve(rng, current)
         others = rng.standard_normal((self.ensemble - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
+        self._at = (None if len(others) else given.posterior), current[None]
+
+    def _carried(self, posterior: Posterior) -> Array:
+        """Return x of every ν_k, which a step asks for once more."""
+        if self._at[0] is not posterior:
+            self._at = posterior, posterior.carried(self._nu)
+        return self._at[1]
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:
         """Return log Σ_k exp r(f(θ, ν_k)), summed over levels."""
-        eta = given.predictor(given.posterior.carried(self._nu))
+        eta = given.predictor(self._carried(given.posterior))
         return float(np.logaddexp.reduce(self._by_level(eta, candidate)).sum())
 
     def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
         """Draw κ of every level; return the coordinates of its latents."""
-        x = given.posterior.carried(self._nu)
+        x = self._carried(given.posterior)
+        self._at = None, x
         residual = self._by_level(given.predictor(x))
         # Draws from probabilities that are known by their logarithms, up to a constant.
         kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)
