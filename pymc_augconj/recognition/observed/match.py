@@ -248,7 +248,7 @@ class Matcher:
                     "expected parameters that are functions of affine predictors with one entry "
                     f"for each observation, found {found}"
                 )
-                if found == PRODUCT:
+                if found == PRODUCT and isinstance(error, UnknownLikelihoodError):
                     raise NotAffineError(f"observed variable {rv.name!r}: {expected}{BY_TURNS}")
                 raise type(error)(
                     f"{str(error).rstrip('.')}; its density cannot be used either: {expected}"
