@@ -401,7 +401,11 @@ def test_a_latent_in_two_groups_has_held_sites():
 REFUSED = {
     "a product": (
         of_two(lambda f, g: pm.StudentT("y", 4, mu=f * g, sigma=1.0, observed=REAL)),
-        "'y'.*found a product of predictors.*by turns",
+        "'y'.*not in 'f' and 'g'.*by turns.*found a product of predictors",
+    ),
+    "a product under a link": (
+        of_two(lambda f, g: pm.Poisson("y", exp(f * g), observed=COUNTS)),
+        "'y': expected parameters.*found a product of predictors.*by turns",
     ),
     "a step": (
         of_two(lambda f, g: pm.Normal("y", f, pt.switch(g > 0, 1.0, 2.0), observed=REAL)),
