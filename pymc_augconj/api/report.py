@@ -106,10 +106,10 @@ class RecognitionReport(Recognition):
                 )
             )
         if plan.by_column:
-            names = ", ".join(h.name for h in plan.by_column)
+            vectors = ", ".join(h.name for h in plan.by_column)
             tables.append(
                 Text(
-                    f"{names}: one update for every column, in milliseconds a step: NUTS alone "
+                    f"{vectors}: one update for every column, in milliseconds a step: NUTS alone "
                     "(pm.sample, nutpie) is probably the faster sampler"
                 )
             )
