@@ -385,3 +385,19 @@ def test_a_fit_refuses_eight_predictors():
         pac.AugmentationError, match=r"mixture of Normal: expected at most 4.*found 8"
     ):
         pac.fit("vgp", model=mixture_of_eight(), hyper="fixed", progressbar=False)
+
+
+def test_sites_of_bounded_coefficients_do_not_depend_on_the_unit():
+    """Expectation propagation begins at unit precisions, too narrow where values are millions."""
+    found = []
+    for unit in (1.0, 1e7):
+        with pm.Model() as model:
+            b = pm.Normal("b", 0.0, 0.6 * unit)
+            beta = pm.Uniform("beta", -2.0 * unit, 3.0 * unit, shape=2)
+            eta = b * np.array([0.25, -0.34]) - 0.6 * beta
+            pm.Normal("y", eta, 0.7 * unit, observed=np.array([-0.5, 0.4]) * unit)
+        step = pac.AugmentedGibbs(model=model)
+        step.setup_chain(np.random.default_rng(1), 10, 0)
+        step.step(model.initial_point())
+        found.append(np.concatenate([step._sites.h * unit, step._sites.lam * unit**2]))
+    np.testing.assert_allclose(found[1], found[0], rtol=0.02, atol=0.02)

@@ -44,6 +44,8 @@ _FIRST_WINDOW = 10
 _START_VAR = 1.0
 # The sites need not be at the fixed point, only close.
 _MAX_ITER, _TOL = 50, 1e-2
+# Precisions at which expectation propagation begins, until it converges.
+_FIRST_PRECISIONS = (1.0, 1e-6, 1e-12, 1e-18)
 # Of expectation propagation: how far sites move towards what replaces them.
 _DAMPING = 0.5
 # Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
@@ -299,10 +301,15 @@ class HeldSites:
         if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
             return None
         family = EPFamily(self._model, [point, *self._probes], 1.0)
-        state = None if start is None else EPState(*start)
-        end = solve(
-            family.at(point).objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False
-        ).evaluation
+        bound = family.at(point)
+        h, lam = start or bound.prior.first_sites(self._layout.coupling)
+        # Under a flat prior the first sites have unit precision, whatever the unit is.
+        for scale in _FIRST_PRECISIONS:
+            state = EPState(scale * h, scale * lam)
+            result = solve(bound.objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False)
+            if result.info.converged or start is not None:
+                break
+        end = result.evaluation
         return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
