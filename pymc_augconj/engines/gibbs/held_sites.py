@@ -304,10 +304,11 @@ class HeldSites:
         bound = family.at(point)
         h, lam = start or bound.prior.first_sites(self._layout.coupling)
         # Under a flat prior the first sites have unit precision, whatever the unit is.
-        for scale in _FIRST_PRECISIONS:
+        starts_flat = start is None and lam.any()
+        for scale in _FIRST_PRECISIONS if starts_flat else (1.0,):
             state = EPState(scale * h, scale * lam)
             result = solve(bound.objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False)
-            if result.info.converged or start is not None:
+            if result.info.converged:
                 break
         end = result.evaluation
         return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])

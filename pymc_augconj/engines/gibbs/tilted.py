@@ -135,7 +135,7 @@ class Tilted:
 
     @property
     def record(self) -> Array:
-        """That of the variables with held sites of one predictor, see :class:`.Held`."""
+        """The record of the variables with held sites of one predictor, see :class:`.Held`."""
         return np.hstack([how.record for _, how, _ in self._held])
 
     # -- r ------------------------------------------------------------------------------------
