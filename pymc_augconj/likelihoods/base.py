@@ -157,17 +157,22 @@ class Density(ABC):
         """Return a warning about the error of a Gaussian approximation, or None.
 
         The default detects a posterior that is symmetric in one predictor because both the density
-        and the prior are; ``prior_mean`` is the predictors' prior mean, of η's shape.
+        and the prior are, where the density is not highest at their centre; ``prior_mean`` is the
+        predictors' prior mean, of η's shape.
         """
         if self.n_predictors > 1 or np.any(prior_mean):
             return None
+        rises = False
         for eta in (0.5, 1.0, 2.0):
-            here, there = (
+            here, there, centre = (
                 self.log_density(y, np.full(prior_mean.shape, value), params)
-                for value in (eta, -eta)
+                for value in (eta, -eta, 0.0)
             )
             if not np.array_equal(here, there):
                 return None
+            rises = rises or bool(np.any(here > centre))
+        if not rises:
+            return None
         return (
             "the prior mean of its predictor is zero and its density is the same for η and −η, so "
             "that the posterior may be bimodal (±η), while a Gaussian approximation captures one "

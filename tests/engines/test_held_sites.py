@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -10,6 +11,7 @@ from scipy import stats
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
+from pymc_augconj.engines.gibbs import held_sites
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
@@ -296,7 +298,9 @@ def test_a_copy_chooses_the_same_sites():
     np.testing.assert_array_equal(copy.h, sites.h)
 
 
-def test_negative_precisions_are_cut_and_the_mean_is_kept():
+def test_negative_precisions_are_cut_and_the_mean_is_kept(monkeypatch):
+    # These sites miss some of the tail, so that the chain would take none.
+    monkeypatch.setattr(held_sites, "missed_share", lambda *_: 0.0)
     case = Case("Student-t")
     with_signs = pac.fit("vgp", model=case.model, progressbar=False)
     assert with_signs.lam.min() < 0.0 <= case.sites.lam.min()
@@ -388,8 +392,8 @@ def test_a_fit_refuses_eight_predictors():
 
 
 def test_sites_of_bounded_coefficients_do_not_depend_on_the_unit():
-    """Expectation propagation begins at unit precisions, too narrow where values are millions."""
-    found = []
+    """Unit precisions are too narrow to begin with where values are millions."""
+    found, evidences = [], []
     for unit in (1.0, 1e7):
         with pm.Model() as model:
             b = pm.Normal("b", 0.0, 0.6 * unit)
@@ -400,4 +404,34 @@ def test_sites_of_bounded_coefficients_do_not_depend_on_the_unit():
         step.setup_chain(np.random.default_rng(1), 10, 0)
         step.step(model.initial_point())
         found.append(np.concatenate([step._sites.h * unit, step._sites.lam * unit**2]))
+        fit = pac.fit("ep", model=model, progressbar=False)
+        assert fit.converged
+        evidences.append(fit.log_evidence + 2.0 * np.log(unit))
     np.testing.assert_allclose(found[1], found[0], rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(evidences[1], evidences[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_mode_of_little_mass_does_not_hold_the_chain(monkeypatch, is_seen):
+    """A Wald density falls to a plateau for large means, where most of the posterior is.
+
+    Negative control: sites of the variational approximation, which are those of the narrow mode.
+    """
+    if not is_seen:
+        monkeypatch.setattr(held_sites, "missed_share", lambda *_: 0.0)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 60.0)
+        pm.Wald("y", mu=exp(b), lam=4.0, observed=np.ones(2))
+    draws = pac.sample(
+        3_000, tune=300, chains=1, model=model, random_seed=1, progressbar=False
+    ).posterior["b"].to_numpy()[0]  # fmt: skip
+    if not is_seen:
+        assert draws.max() < 5.0
+        return
+    grid = np.linspace(-20.0, 600.0, 1_000_001)
+    weight = np.exp(-4.0 * np.expm1(-grid) ** 2 - 0.5 * (grid / 60.0) ** 2)
+    for of in (lambda x: np.where(x > 5.0, 1.0, 0.0), lambda x: x):
+        expected, found = np.sum(weight * of(grid)) / weight.sum(), of(draws)
+        size = float(az.ess(found[None]))
+        assert size > 300
+        assert abs(found.mean() - expected) < 4.5 * found.std() / np.sqrt(size)

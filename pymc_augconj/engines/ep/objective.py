@@ -40,6 +40,10 @@ from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
 from pymc_augconj.typing import Array
 
+# First sites of a flat prior are widened by this factor in precision, so many times at most, while
+# the tilted variance is more than a share of the cavity's.
+_WIDENING, _WIDENINGS, _INFORMATIVE = 1e-3, 7, 0.99
+
 
 class ModelPrior:
     """The predictors of a recognised model at one θ, conditioned by the cheapest solver."""
@@ -179,8 +183,23 @@ class EPObjective:
         return EPObjective(self.prior, self.groups, self.power, shrink=shrink)
 
     def at_prior(self) -> EPEvaluation:
-        """Return EP at sites (0, 0), or at the first ones of an improper prior."""
-        return self.evaluate(*self.prior.prior.first_sites(self.prior.groups.coupling))
+        """Return EP at sites (0, 0), or at the first ones of an improper prior.
+
+        The first sites have unit precision, which may be so high that the likelihood does not
+        change within a cavity: such sites are widened until it does.
+        """
+        h, lam = self.prior.prior.first_sites(self.prior.groups.coupling)
+        at = self.evaluate(h, lam)
+        for _ in range(_WIDENINGS if lam.any() else 0):
+            narrow = at.tilted.var > _INFORMATIVE * at.cavity_var
+            if not narrow.any():
+                break
+            scale = np.where(narrow, _WIDENING, 1.0)
+            try:
+                at = self.evaluate(scale * at.h, scale * at.lam)
+            except (NotPositiveDefiniteError, FloatingPointError):
+                break
+        return at
 
 
 def log_gaussian_site(h: Array, lam: Array, mean: Array, var: Array) -> Array:

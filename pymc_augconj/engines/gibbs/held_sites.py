@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.engines.base import Evaluation, SiteRule
 from pymc_augconj.engines.ep.fit import EPFamily
 from pymc_augconj.engines.ep.objective import EPState
 from pymc_augconj.engines.ep.solve import solve
@@ -44,8 +44,9 @@ _FIRST_WINDOW = 10
 _START_VAR = 1.0
 # The sites need not be at the fixed point, only close.
 _MAX_ITER, _TOL = 50, 1e-2
-# Precisions at which expectation propagation begins, until it converges.
-_FIRST_PRECISIONS = (1.0, 1e-6, 1e-12, 1e-18)
+# Of the posterior's share that ellipses miss: draws that estimate it, the log ratio of likelihood
+# and sites there above that at the mean, and the largest share.
+_PRIOR_DRAWS, _FAR_ABOVE, _MOST_MISSED = 64, 10.0, 0.02
 # Of expectation propagation: how far sites move towards what replaces them.
 _DAMPING = 0.5
 # Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
@@ -243,7 +244,7 @@ class HeldSites:
                     h, lam, mean, var = self._expected(point)
                 else:
                     found = self._propagated_moments(point, start)
-                    h, lam, mean, var = found or _climb(self._bound(point), start)
+                    h, lam, mean, var = found or self._climb(self._bound(point), start)
                 with np.errstate(invalid="ignore"):
                     positive = coupling.nonnegative(lam)
                     if self._over_grid:
@@ -263,7 +264,7 @@ class HeldSites:
             self.references = {
                 site.name: reference_of(site, point, m, v)
                 for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
-                if site.name in self._followed
+                if site.name in self._followed and lam.any()
             }
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
@@ -301,16 +302,9 @@ class HeldSites:
         if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
             return None
         family = EPFamily(self._model, [point, *self._probes], 1.0)
-        bound = family.at(point)
-        h, lam = start or bound.prior.first_sites(self._layout.coupling)
-        # Under a flat prior the first sites have unit precision, whatever the unit is.
-        starts_flat = start is None and lam.any()
-        for scale in _FIRST_PRECISIONS if starts_flat else (1.0,):
-            state = EPState(scale * h, scale * lam)
-            result = solve(bound.objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False)
-            if result.info.converged:
-                break
-        end = result.evaluation
+        state = None if start is None else EPState(*start)
+        objective = family.at(point).objective
+        end = solve(objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False).evaluation
         return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
@@ -337,11 +331,38 @@ class HeldSites:
                 break
         return _Chosen(h, lam, posterior.mean, posterior.var)
 
+    def _climb(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
+        """Return the target sites of the variational approximation, or none if they mislead."""
+        end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
+        h, lam, var = end.target_h, end.target_lam, end.cov[: end.mean.size]
+        if missed_share(bound, end, self._count) > _MOST_MISSED:
+            h, lam = np.zeros_like(h), np.zeros_like(lam)
+        return _Chosen(h, lam, end.mean, var)
 
-def _climb(bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
-    """Return the target sites of the variational approximation."""
-    end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
-    return _Chosen(end.target_h, end.target_lam, end.mean, end.cov[: end.mean.size])
+
+def missed_share(bound: Bound, end: Evaluation, seed: int) -> float:
+    """Estimate the share of the posterior that ellipses about the target sites do not reach.
+
+    It is where the log ratio of likelihood and sites is far above that at the approximation's
+    mean, such as a plateau beside a narrow mode; by draws of the prior, whose ellipses reach it.
+    """
+    prior, family = bound.prior, bound.family
+    if family.model.is_improper or not np.isfinite(end.bound):
+        return 0.0
+    size = sum(block.total_size for block in family.model.blocks)
+    v = np.random.default_rng(seed).standard_normal((_PRIOR_DRAWS, size))
+    etas = np.vstack([end.mean, prior.predictor(prior.innovations(v))])
+    product, lam, ratio, density = end.coupling.product, end.target_lam, *np.zeros((2, len(etas)))
+    with np.errstate(all="ignore"):
+        slope = end.target_h - product(lam, end.mean)
+        for i, eta in enumerate(etas):
+            for site, y, params in zip(family.model.sites, family.y, bound.params, strict=True):
+                density[i] += np.sum(site.likelihood.log_density(y, site.select(eta), params))
+            # About the mean, as predictors may be far from zero.
+            away = eta - end.mean
+            ratio[i] = density[i] - away @ (slope - 0.5 * product(lam, away))
+        missed = density[1:][ratio[1:] > ratio[0] + _FAR_ABOVE]
+        return float(np.sum(np.exp(missed - end.bound))) / _PRIOR_DRAWS
 
 
 def reference_of(site: Site, point: Point, mean: Array, var: Array) -> Array:
