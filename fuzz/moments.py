@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymc.model import Model
 
-from pymc_augconj.api.native_step import NativeGibbs
+from pymc_augconj.api.native_step import AugmentedGibbs
 
 from .comparison import MismatchError, Outcome, check_step
 from .importance import Weighted, importance_sample
@@ -33,7 +33,7 @@ def compare_moments(model: Model, seed: int = 0) -> Outcome:
     errors, or cannot be compared, is sampled again, four times as long: a difference that remains
     is a mismatch.
     """
-    step, reference = NativeGibbs(model=model), Reference(model, seed)
+    step, reference = AugmentedGibbs(model=model), Reference(model, seed)
     if len(step.vars) < len(model.value_vars):
         return Outcome("unverified", "variables are left to PyMC")
     kind = "read" if step.prepare(None, _TUNE + _DRAWS) else "read in Python"
@@ -72,7 +72,9 @@ def _functions(x: Array) -> Array:
     return np.concatenate([t, t**2], axis=1)
 
 
-def _sample(step: NativeGibbs, rng: np.random.Generator, count: int, reference: Reference) -> Array:
+def _sample(
+    step: AugmentedGibbs, rng: np.random.Generator, count: int, reference: Reference
+) -> Array:
     """Return a chain's draws, flattened, shape (count, d)."""
     step.setup_chain(rng, _TUNE, count)
     point = dict(step.recognition.start)

@@ -10,12 +10,12 @@ from .api.bin_points import BinnedPoints, bin_points
 from .api.evidence import LogEvidence, log_evidence
 from .api.fit import fit
 from .api.fit_bambi import fit_bambi
+from .api.native_step import AugmentedGibbs
 from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.recognize import advise, recognize
 from .api.sample import sample, warm_up
 from .api.sparsify import sparsify
-from .api.step import AugmentedGibbs
 from .api.update import update
 from .distributions.classes import BayesianSVM, LogisticSoftmax, MaternNoise, RobustMax
 from .distributions.maps import CAR, ICAR, Leroux, MaternField

@@ -21,7 +21,7 @@ from fuzz.grammar import random_model
 from fuzz.importance import importance_sample
 from fuzz.moments import compare_moments
 from fuzz.reference import Reference
-from pymc_augconj.api.native_step import NativeGibbs
+from pymc_augconj.api.native_step import AugmentedGibbs
 from pymc_augconj.api.updates import EllipticalUpdate, SliceUpdate
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import lift
@@ -160,8 +160,8 @@ def test_a_wrong_site_is_found_by_moments_alone(monkeypatch):
     monkeypatch.setattr(BernoulliLogit, "sites", lambda self, y, omega, params: (y - 0.3, omega))
     assert compared(SMALL).kind == "read"
     # The compiled loop has draws of its own, and held sites are none of the likelihood's.
-    monkeypatch.setattr(NativeGibbs, "prepare", lambda self, recorded, steps: False)
-    monkeypatch.setattr("fuzz.moments.NativeGibbs", partial(NativeGibbs, sites="augmented"))
+    monkeypatch.setattr(AugmentedGibbs, "prepare", lambda self, recorded, steps: False)
+    monkeypatch.setattr("fuzz.moments.AugmentedGibbs", partial(AugmentedGibbs, sites="augmented"))
     found = guarded(SMALL, compare_moments)
     assert found.kind == "mismatch"
     assert "standard errors" in found.detail

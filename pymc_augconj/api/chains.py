@@ -30,7 +30,7 @@ from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
@@ -198,7 +198,7 @@ class _Bar:
         self.progress.update(self._lines[number], completed=count)
 
 
-def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
+def warn_of_few_draws(tree: Any, step: PythonGibbs) -> None:
     """Name the variables with few effective draws in PyMC's log, if draws suffice to tell."""
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
         return

@@ -1,4 +1,4 @@
-"""The step of ``pac.sample``, mostly computed by a compiled loop, and a recorder of draws."""
+"""The step method for ``pm.sample``, mostly a compiled loop, and a recorder of draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Index
 
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 from .updates import EntrywiseSliceUpdate, GradientUpdate
 
 # Steps of a chain from which loading the loop takes less time than it saves.
@@ -56,20 +56,94 @@ def _announced() -> Iterator[None]:
             _announcing.release()
 
 
-class NativeGibbs(AugmentedGibbs):
-    """Computes blocks of steps by a :class:`.NativeLoop`, and returns them one by one.
+class AugmentedGibbs(PythonGibbs):
+    """Exact Gibbs sampler for Gaussian latents under any likelihoods.
 
-    Python computes the steps that are compared with PyMC or another factorisation, the steps within
-    which an update learns its axes, and steps that the loop does not support.
+    One step draws, in this order: hyperparameters of the likelihoods given the latents, with the
+    auxiliary variables ω integrated out; ω; hyperparameters of the kernels, means and scales
+    given ω, with the latents integrated out; all latents, jointly and exactly. Traces do not
+    contain ω: the result has the form of any PyMC sampler's.
+
+    A likelihood without an augmentation has *held* Gaussian sites instead of ω: fixed site
+    approximations from a variational fit, chosen during tuning and constant afterwards. Elliptical
+    slice sampling with the ratio of likelihood to sites corrects the Gaussian approximation
+    exactly. If slices hardly move and the density has a gradient, a Hamiltonian trajectory follows
+    each.
+
+    Parameters
+    ----------
+    vars : sequence of variables or of their names, optional
+        Variables to sample, by default all of the recognised model that a move can update. PyMC
+        assigns step methods to the others, such as discrete variables.
+    model : pymc.Model, optional
+        By default the model of the context.
+    rng, initial_point, blocked
+        As for every PyMC step method.
+    compile_kwargs : dict, optional
+        Passed to :func:`~pymc_augconj.recognize`.
+    blas_threads : int
+        Threads of BLAS for each chain, while it runs.
+    hyper_sampler : {"auto", "slice", "elliptical", "nuts"}
+        Update of the hyperparameters of kernels, means and scales given ω, on the unconstrained
+        scale: slice sampling along the principal axes, or elliptical slices around the mean, both
+        learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` chooses
+        elliptical slices for models with held sites, unless all latents are independent or it
+        updates several hyperparameters of structured priors; else NUTS for six scalars or more, if
+        the gradient exists and the solver factorises covariances; else two elliptical slices,
+        followed in a quarter of the steps by a slice along an axis.
+    sweeps : int, optional
+        Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
+        hyperparameters factorise covariances, which cost more than the draws, or move a vector by
+        its entries; 1 otherwise, and for many observations of independent latents. With held
+        sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
+        slice during tuning, and 1 with trajectories.
+    sites : {"auto", "augmented", "held"}
+        ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
+        ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
+        for several classes, and for regressions on counts and classes in which only the latents,
+        up to a hundred, are learned, see :mod:`pymc_augconj.engines.gibbs.choice`.
+
+    Raises
+    ------
+    AugmentationError
+        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
+
+    Notes
+    -----
+    The first step disperses chains that start at PyMC's default initial point: it draws latents
+    from their prior and jitters hyperparameters by up to ±1 on the unconstrained scale. It keeps a
+    start given by ``initvals``. The default is 200 tuning steps.
+
+    The group ``sample_stats`` has, for each draw: ``log_evidence``, log p(y | θ, ω) with the
+    latents integrated out (NaN if they are drawn one factor after another, see
+    :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, the number of densities that the
+    updates of hyperparameters computed; ``jitter``, the addition to a covariance's diagonal;
+    ``refusals``, the number of updates that refused a value of hyperparameters because rounding
+    leaves its log evidence no digits; and ``lp``, PyMC's log density. With held sites,
+    ``elliptical_trials`` is the number of evaluations of an elliptical slice (1 for perfect
+    sites), and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
+    likelihood to sites.
+
+    A compiled loop takes microseconds a step for models of independent normal latents, if the step
+    samples every variable, each observation has one predictor and a density that the loop can
+    evaluate, and chains have 500 steps or more. It is compiled once on a machine, see
+    :func:`~pymc_augconj.warm_up`. Python computes steps that are compared with PyMC or another
+    factorisation, and those within which an update learns its axes.
+
+    Examples
+    --------
+    >>> idata = pm.sample(step=pac.AugmentedGibbs())  # doctest: +SKIP
     """
 
     _loop: NativeLoop | None = None
+    _is_prepared = False
 
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps, if it pays; return whether there is one.
 
         Its steps are not followed by moves along ridges, which take longer than some more steps.
         """
+        self._is_prepared = True
         learn = (not isinstance(own, GradientUpdate) for own in self._updates.values())
         if steps >= _FEWEST and all(learn) and self.alternation.companion is None:
             start = self._default_start
@@ -82,9 +156,12 @@ class NativeGibbs(AugmentedGibbs):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain."""
+        if self.is_alone and not self._is_prepared:
+            self.prepare(None, tune + draws)
         super().setup_chain(rng, tune, draws)
         self._n_tune, self._size = tune, _FIRST
         self._queue: Iterator[tuple[Point, list[Any]]] = iter(())
+        self._last: Point | None = None
         # The log evidence at the point, where Python has made it.
         self._evidence: float | None = None
 
@@ -104,9 +181,22 @@ class NativeGibbs(AugmentedGibbs):
         return point if self._loop is None or v is None else self._loop.restored(point, v)
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_loop": None, "_queue": iter(())}
+        own = {"_loop": None, "_is_prepared": False, "_queue": iter(()), "_last": None}
+        return super().__getstate__() | own
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
+        if self._last is not None and point is not self._last:
+            # PyMC's worker processes copy points.
+            if all(np.array_equal(point[n], value) for n, value in self._last.items()):
+                point = self._last
+            elif self._loop is not None:
+                # Another step method moves the same variables.
+                self._loop = None
+        new, stats = self._next(point)
+        self._last = new
+        return new, stats
+
+    def _next(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         found = next(self._queue, None) if self._loop is not None else None
         if found is None and self._loop is not None and (steps := self._steps_ahead()) > 0:
             self._queue = self._made(self._loop, point, steps)

@@ -21,7 +21,7 @@ from pymc_augconj.recognition.recognizer import read_model
 from .fit import fit
 from .report import RecognitionReport, report_of
 from .sample import sample
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 from .step_choices import alternating
 
 
@@ -115,7 +115,7 @@ def _two_digits(value: float) -> float:
 # added to it.
 _PILOT, _SHORT, _MOST = 25, 300, 5_000
 # Tuning steps and draws of a whole run, and its chains.
-TUNE, WHOLE, CHAINS = AugmentedGibbs.default_tune_steps, 1000, 4
+TUNE, WHOLE, CHAINS = PythonGibbs.default_tune_steps, 1000, 4
 
 
 def expected_time(model: Model, seconds: float, seed: int | None = None) -> tuple[float, float]:

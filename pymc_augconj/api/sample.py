@@ -26,9 +26,9 @@ from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import BackgroundRun, Chains, sample_chains, warn_of_few_draws, warn_of_impropriety
-from .native_step import NativeGibbs, Recorder
+from .native_step import AugmentedGibbs, Recorder
 from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 from .stored import StoredRun
 
 # Options of PyMC's other steps, besides the names of these.
@@ -64,12 +64,10 @@ def sample(
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
 
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
-    variable, PyMC's own functions run without compilation, which saves 10 s or more, and the
-    process that records the draws uses one thread of BLAS. A compiled loop takes microseconds a
-    step for models of independent normal latents, if each observation has one predictor and a
-    density that the loop can evaluate. It runs chains of 500 steps or more one after the other in
-    this process, for any ``cores``. It is compiled once on a machine, see
-    :func:`~pymc_augconj.warm_up`.
+    variable, PyMC's own functions run without compilation, which saves 10 s or more, draws are
+    recorded in blocks, and the process that records them uses one thread of BLAS. Where the step
+    has a compiled loop, chains of 500 steps or more run one after the other in this process, for
+    any ``cores``.
 
     Parameters
     ----------
@@ -158,7 +156,7 @@ def sample(
         "blas_threads": blas_threads,
         "compile_kwargs": compile_kwargs,
     }
-    step: AugmentedGibbs
+    step: PythonGibbs
     names: list[str] = []
     user = model
     if gp is None:
@@ -180,7 +178,7 @@ def sample(
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
     _leave_out_unordered(step, model, kwargs)
-    _check_keywords(kwargs, own, all_ours=set(step.vars) == set(model.value_vars))
+    _check_keywords(kwargs, own, all_ours=step.is_alone)
     sites_read = [site.name for site in step.recognition.model.sites]
     _check_log_likelihood(user, sites_read, log_likelihood)
     if client is not None:
@@ -198,19 +196,19 @@ def sample(
 
 def _with_step(
     user: Model, vars: Sequence[Any] | None, options: dict[str, Any]
-) -> tuple[Model, NativeGibbs]:
+) -> tuple[Model, AugmentedGibbs]:
     """Return the step and its model, in which Markov processes take linear time where they can."""
     linear = in_linear_time(user)
     if linear is not user:
         names = None if vars is None else [getattr(var, "name", var) for var in vars]
-        step = NativeGibbs(names, model=linear, **options)
+        step = AugmentedGibbs(names, model=linear, **options)
         # PyMC's own steps may take derivatives of everything.
-        if set(step.vars) == set(linear.value_vars):
+        if step.is_alone:
             return linear, step
-    return user, NativeGibbs(vars, model=user, **options)
+    return user, AugmentedGibbs(vars, model=user, **options)
 
 
-def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, Any]) -> None:
+def _leave_out_unordered(step: PythonGibbs, model: Model, kwargs: dict[str, Any]) -> None:
     """Record no whitened values of processes in linear time whose inputs are not sorted.
 
     PyMC defines these values by the Cholesky factor in the order of the data, a dense matrix.
@@ -233,7 +231,7 @@ def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, A
 def _run(
     draws: int,
     *,
-    step: AugmentedGibbs,
+    step: PythonGibbs,
     model: Model,
     compile_kwargs: dict[str, Any] | None,
     stored: StoredRun | None = None,
@@ -253,13 +251,13 @@ def _run(
             recorder = Recorder.of(model, kwargs.get("var_names"), step.recognition.start)
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs
-        elif set(step.vars) == set(model.value_vars):
+        elif step.is_alone:
             stack.enter_context(without_compilation())
             if kwargs.get("trace") is None:
                 kwargs["trace"] = recorder
                 tune = kwargs.get("tune")
                 steps = draws + (step.default_tune_steps if tune is None else tune)
-                if isinstance(step, NativeGibbs) and recorder is not None:
+                if isinstance(step, AugmentedGibbs) and recorder is not None:
                     # To start a process takes longer than a chain.
                     kwargs |= {"cores": 1} if step.prepare(recorder.fn, steps) else {}
         recorded = {var.name: var.type.shape for var in model.unobserved_RVs}

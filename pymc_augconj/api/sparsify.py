@@ -45,7 +45,7 @@ from pymc_augconj.results.approximation.sparse import SparseApproximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import needed_draws, predictions_tree
 
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 
 # Inducing points of a process.
 _DEFAULT_NUMBER = 100
@@ -327,7 +327,7 @@ _LARGEST_COMPARED = 2_000_000
 _LARGEST = 0.1
 
 
-class SparseGibbs(AugmentedGibbs):
+class SparseGibbs(PythonGibbs):
     """:class:`.AugmentedGibbs` for ``sparsified.model``, with all sites held."""
 
     def __init__(
@@ -415,7 +415,7 @@ def observed_names(
 
 
 def add_log_likelihood(
-    tree: DataTree, step: AugmentedGibbs, sparse: Model, model: Model, names: Collection[str]
+    tree: DataTree, step: PythonGibbs, sparse: Model, model: Model, names: Collection[str]
 ) -> DataTree:
     """Return draws of ``sparse`` with the group ``log_likelihood``.
 

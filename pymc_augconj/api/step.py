@@ -1,4 +1,4 @@
-"""The step method for ``pm.sample``."""
+"""The step method without the compiled loop."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _HELD = "held sites"
 
 
 @dataclass_state
-class AugmentedGibbsState(StepMethodState):
+class GibbsState(StepMethodState):
     """The state that a chain learns during tuning, such as scales of each move's update."""
 
     tune: bool
@@ -81,78 +81,8 @@ class AugmentedGibbsState(StepMethodState):
     learned: dict[str, Any]
 
 
-class AugmentedGibbs(BlockedStep):
-    """Exact Gibbs sampler for Gaussian latents under any likelihoods.
-
-    One step draws, in this order: hyperparameters of the likelihoods given the latents, with the
-    auxiliary variables ω integrated out; ω; hyperparameters of the kernels, means and scales
-    given ω, with the latents integrated out; all latents, jointly and exactly. Traces do not
-    contain ω: the result has the form of any PyMC sampler's.
-
-    A likelihood without an augmentation has *held* Gaussian sites instead of ω: fixed site
-    approximations from a variational fit, chosen during tuning and constant afterwards. Elliptical
-    slice sampling with the ratio of likelihood to sites corrects the Gaussian approximation
-    exactly. If slices hardly move and the density has a gradient, a Hamiltonian trajectory follows
-    each.
-
-    Parameters
-    ----------
-    vars : sequence of variables or of their names, optional
-        Variables to sample, by default all of the recognised model that a move can update. PyMC
-        assigns step methods to the others, such as discrete variables.
-    model : pymc.Model, optional
-        By default the model of the context.
-    rng, initial_point, blocked
-        As for every PyMC step method.
-    compile_kwargs : dict, optional
-        Passed to :func:`~pymc_augconj.recognize`.
-    blas_threads : int
-        Threads of BLAS for each chain, while it runs.
-    hyper_sampler : {"auto", "slice", "elliptical", "nuts"}
-        Update of the hyperparameters of kernels, means and scales given ω, on the unconstrained
-        scale: slice sampling along the principal axes, or elliptical slices around the mean, both
-        learned during tuning; or NUTS on the gradient of the log evidence. ``"auto"`` chooses
-        elliptical slices for models with held sites, unless all latents are independent or it
-        updates several hyperparameters of structured priors; else NUTS for six scalars or more, if
-        the gradient exists and the solver factorises covariances; else two elliptical slices,
-        followed in a quarter of the steps by a slice along an axis.
-    sweeps : int, optional
-        Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
-        hyperparameters factorise covariances, which cost more than the draws, or move a vector by
-        its entries; 1 otherwise, and for many observations of independent latents. With held
-        sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
-        slice during tuning, and 1 with trajectories.
-    sites : {"auto", "augmented", "held"}
-        ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
-        ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
-        for several classes, and for regressions on counts and classes in which only the latents,
-        up to a hundred, are learned, see :mod:`pymc_augconj.engines.gibbs.choice`.
-
-    Raises
-    ------
-    AugmentationError
-        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
-
-    Notes
-    -----
-    The first step disperses chains that start at PyMC's default initial point: it draws latents
-    from their prior and jitters hyperparameters by up to ±1 on the unconstrained scale. It keeps a
-    start given by ``initvals``. The default is 200 tuning steps.
-
-    The group ``sample_stats`` has, for each draw: ``log_evidence``, log p(y | θ, ω) with the
-    latents integrated out (NaN if they are drawn one factor after another, see
-    :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, the number of densities that the
-    updates of hyperparameters computed; ``jitter``, the addition to a covariance's diagonal;
-    ``refusals``, the number of updates that refused a value of hyperparameters because rounding
-    leaves its log evidence no digits; and ``lp``, PyMC's log density. With held sites,
-    ``elliptical_trials`` is the number of evaluations of an elliptical slice (1 for perfect
-    sites), and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
-    likelihood to sites.
-
-    Examples
-    --------
-    >>> idata = pm.sample(step=pac.AugmentedGibbs())  # doctest: +SKIP
-    """
+class PythonGibbs(BlockedStep):
+    """Steps computed in Python, see :class:`.AugmentedGibbs`."""
 
     name = "augmented_gibbs"
     default_blocked = True
@@ -167,7 +97,7 @@ class AugmentedGibbs(BlockedStep):
         "refusals": (np.int64, []),
         "warning": (SamplerWarning, None),
     }
-    _state_class = AugmentedGibbsState
+    _state_class = GibbsState
 
     def __init__(
         self,
@@ -201,9 +131,11 @@ class AugmentedGibbs(BlockedStep):
         self._solver = choose(lgm.blocks, groups)
         plan = make_plan(lgm, self.held, factors)
         companion, others = companion_of(
-            partial(AugmentedGibbs, model=model, compile_kwargs=compile_kwargs, sites=sites,
+            partial(PythonGibbs, model=model, compile_kwargs=compile_kwargs, sites=sites,
                     blas_threads=blas_threads), self.recognition, plan, model)  # fmt: skip
         self.plan, self.vars = choose_variables(plan, vars, others, model, lgm)
+        #: Whether it samples every variable of the model.
+        self.is_alone = set(self.vars) == set(model.value_vars)
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
         self.on_chain: Callable[[int], None] | None = None
@@ -448,7 +380,7 @@ class AugmentedGibbs(BlockedStep):
         return (lambda stats: {"evaluations": stats["evaluations"]},)
 
 
-def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:
+def _unpickled(kind: type[PythonGibbs], state: bytes) -> PythonGibbs:
     # The constructor would recognise the model again.
     step = object.__new__(kind)
     step.__dict__.update(cloudpickle.loads(state))

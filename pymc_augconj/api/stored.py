@@ -26,7 +26,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 
 from .checkpoints import CHECKPOINT, Checkpoints
 from .native_step import Recorder
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 
 if TYPE_CHECKING:
     from pymc_augconj.results.draw_store import DrawStore
@@ -78,7 +78,7 @@ class StoredRun:
     def sample(
         self,
         run: Callable[..., Any],
-        step: AugmentedGibbs,
+        step: PythonGibbs,
         model: Model,
         recorder: Recorder | None,
         draws: int,
@@ -243,7 +243,7 @@ def _digest(value: Any) -> str:
     return "none" if value is None else hashlib.sha256(pickle.dumps(value)).hexdigest()[:16]
 
 
-def _described(step: AugmentedGibbs, model: Model, recorder: Recorder) -> dict[str, Any]:
+def _described(step: PythonGibbs, model: Model, recorder: Recorder) -> dict[str, Any]:
     """Return numbers that distinguish models: shapes, data, and log densities at two points."""
     start, rng = step.recognition.start, np.random.default_rng(0)
     away = {
@@ -290,7 +290,7 @@ def _compare(where: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def _template(
-    step: AugmentedGibbs,
+    step: PythonGibbs,
     model: Model,
     recorder: Recorder,
     tune: int,

@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array, Index
 
 from .native_step import Recorder
 from .predict import draws_of, model_of
-from .step import AugmentedGibbs
+from .step import PythonGibbs
 
 # Draws that are weighted; the least share of them that weights may leave; and the tolerance of the
 # sites, of second order in which evidences have their error.
@@ -98,7 +98,7 @@ def update(
         sides: list[tuple[NestedPosterior, Any, Any]] = [(_at_mean(old, points), before, labels)]
         try:
             pm.set_data(data, model=model, coords=coords)
-            step = AugmentedGibbs([block.name for block in old.model.blocks], model=model)
+            step = PythonGibbs([block.name for block in old.model.blocks], model=model)
             nested = _at_mean(step.recognition, points)
             sides.append((nested, data, coords))
 
@@ -175,7 +175,7 @@ def _log_evidences(nested: NestedPosterior, points: list[dict[str, Array]]) -> A
 
 
 def _redrawn(
-    step: AugmentedGibbs,
+    step: PythonGibbs,
     nested: NestedPosterior,
     points: list[dict[str, Array]],
     rng: np.random.Generator,

@@ -10,7 +10,7 @@ import pytest
 
 from pymc_augconj.api import native_step
 from pymc_augconj.api.checkpoints import CHECKPOINT, Checkpoints
-from pymc_augconj.api.native_step import NativeGibbs
+from pymc_augconj.api.native_step import AugmentedGibbs
 from pymc_augconj.api.sparsify import SparseGibbs, sparsified
 
 rng = np.random.default_rng(3)
@@ -88,7 +88,7 @@ def test_goes_on_as_before(name, monkeypatch):
     start = model.initial_point()
 
     def make():
-        step = NativeGibbs(model=model, **options)
+        step = AugmentedGibbs(model=model, **options)
         if name == "loop":
             monkeypatch.setattr(native_step, "_FEWEST", 1)
             monkeypatch.setattr(native_step, "_FIRST", 3)
@@ -126,7 +126,7 @@ def test_a_state_that_lacks_something_is_noticed(lost):
     """Negative control."""
     with pm.Model() as model:
         counted()
-    start, step = model.initial_point(), NativeGibbs(model=model)
+    start, step = model.initial_point(), AugmentedGibbs(model=model)
     whole = steps_of(step, start)
     early, late = (pickle.loads(whole[i][1][CHECKPOINT]) for i in (14, 28))
     late.state[lost] = early.state[lost]

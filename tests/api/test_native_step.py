@@ -95,6 +95,34 @@ def test_blocks_of_any_size_give_the_same(model, monkeypatch):
         np.testing.assert_array_equal(again.posterior[name], values)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_by_pymc_in_this_process_and_in_others(model, monkeypatch, cores):
+    """Worker processes copy the point between two steps."""
+    made = counted(monkeypatch)
+    with model:
+        theirs = pm.sample(step=pac.AugmentedGibbs(), cores=cores, **OPTIONS).posterior
+    # Blocks are counted here alone.
+    assert (sum(made) > 2 * (560 - 15)) == (cores == 1)
+    for name, values in pac.sample(model=model, **OPTIONS).posterior.data_vars.items():
+        np.testing.assert_allclose(theirs[name], values, rtol=1e-12)
+
+
+def test_what_another_step_method_moves_is_not_lost(model, monkeypatch):
+    step, point = pac.AugmentedGibbs(model=model), model.initial_point()
+    step.setup_chain(np.random.default_rng(1), 160, 400)
+    for _ in range(150):
+        point, _ = step.step(point)
+    assert step._loop is not None
+    began, run = [], step._sampler.step
+    monkeypatch.setattr(
+        step._sampler, "step", lambda r, at, u: (began.append(at), run(r, at, u))[1]
+    )
+    moved = {**point, "sigma_log__": point["sigma_log__"] + 5.0}
+    step.step(moved)
+    assert step._loop is None
+    assert began == [moved]
+
+
 def test_what_is_recorded_without_a_tape(model, monkeypatch):
     with model.copy() as other:
         # Nothing else of the model depends on it.

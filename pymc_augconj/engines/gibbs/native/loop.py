@@ -27,7 +27,7 @@ _TOGETHER = 32
 
 
 class Drawn(Mapping[str, Any]):
-    """A row of columns by name, read when it is asked for: a point, or a step's statistics."""
+    """A row of columns by name, read when it is asked for: a step's statistics, or a point."""
 
     __slots__ = ("block", "columns", "row")
 
@@ -42,6 +42,15 @@ class Drawn(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.columns)
+
+
+class DrawnPoint(Drawn):
+    """A point, all values of which are arrays."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name][self.row, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +69,7 @@ class Block:
     slices, trials, residual : ndarray, shape (steps,)
         Elliptical slices, evaluations that these took, and r, where sites are held.
     statistics : dict
-        A sequence of length ``steps`` for every statistic, written by :class:`.NativeGibbs`.
+        A sequence of length ``steps`` for every statistic, written by :class:`.AugmentedGibbs`.
     """
 
     outputs: Array
@@ -79,9 +88,9 @@ class Block:
         """Their number."""
         return len(self.outputs)
 
-    def points(self) -> Iterator[Drawn]:
+    def points(self) -> Iterator[DrawnPoint]:
         """Yield the points after each step."""
-        return (Drawn(self, self.entries, row) for row in range(self.steps))
+        return (DrawnPoint(self, self.entries, row) for row in range(self.steps))
 
 
 class NativeLoop:
@@ -123,7 +132,7 @@ class NativeLoop:
         ours = isinstance(point, Drawn) and point.block is self._block
         return self._v if ours else None
 
-    def restored(self, point: Point, v: Array) -> Drawn:
+    def restored(self, point: Point, v: Array) -> DrawnPoint:
         """Return a point to go on from as if it had been drawn last, with ``v``."""
         entries = {name: value[None] for name, value in point.items()}
         self._v, self._block = v, Block(np.empty((1, 0)), entries, None, *np.empty((6, 1)))
@@ -304,6 +313,6 @@ def _compare(
     if difference > tolerance and difference > tolerance + rounding():
         raise AugmentationError(
             f"native step: expected a {name} of {expected:.8g}, as the Python step gives it, found "
-            f"{found:.8g}; no draw of this chain can be trusted; use "
-            "pm.sample(step=pac.AugmentedGibbs()), and please report it"
+            f"{found:.8g}; no draw of this chain can be trusted; sample chains of fewer than 500 "
+            "steps, all of which Python makes, and please report it"
         )
