@@ -178,7 +178,8 @@ class AugmentedGibbs(PythonGibbs):
         """Return the point to resume from, after a first step, which fills caches."""
         point = super().restore(saved)
         self._evidence, v = saved["evidence"], saved["v"]
-        return point if self._loop is None or v is None else self._loop.restored(point, v)
+        self._last = point if self._loop is None or v is None else self._loop.restored(point, v)
+        return self._last
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_loop": None, "_is_prepared": False, "_queue": iter(()), "_last": None}
