@@ -15,6 +15,9 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array
 
+#: Steps and weights of the central difference of fourth order.
+STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
+
 
 class PredictorGradient(Protocol):
     """G = ∂ log Z/∂C = ½ (α αᵀ − R), C the covariance of the merged predictors, shape (R, R)."""

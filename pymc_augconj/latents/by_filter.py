@@ -36,16 +36,14 @@ from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
-from .derivatives import STENCIL
 from .joint import LatentPrior, block_prior
 from .markov import MarkovPrior
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
 
-# The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.
-_MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0
-# Relative step of the derivative by variances and rates.
-_STEP = 2e-3
+# The most columns of the border, and multiplications, in those of LAPACK, of a call and, for each
+# input, of an entry of the state and of two.
+_MOST_COLUMNS, _CALLS, _PER_ENTRY, _PER_PAIR = 200, 64.0**3, 400.0, 50.0
 # Standard deviations of the prior up to which K C⁻¹w is a difference; its error is 1e-12 of one.
 _MANY_STDS = 1e4
 
@@ -112,7 +110,7 @@ class FilterPosterior(Posterior):
         precision = own.sums(own.coef * lam)
         tiny = np.abs(precision) < SMALLEST_PRECISION
         self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
-        self._many_stds = _MANY_STDS * min(float(b.var()[0]) for b in self._blocks) ** 0.5
+        self._many_stds = _MANY_STDS * min(float(b.var().max()) for b in self._blocks) ** 0.5
         extra = own.split(1.0 / self._precision)
         self._factors = [
             b.with_noise(part)
@@ -330,21 +328,16 @@ class FilterPosterior(Posterior):
         # By central differences of fourth order: variances, rates and noise are few.
         if index not in self.values.which:
             return super().pull_cov(index)
-        block = self.prior.blocks[index]
+        block = cast(MarkovPrior, self.prior.blocks[index])
         slopes = np.zeros(block.array.size)
-        for k, value in enumerate(block.array):
-            if value == 0.0:
-                continue
-            for steps, weight in STENCIL:
-                array = block.array.copy()
-                array[k] *= 1.0 + steps * _STEP
-                blocks = list(self.prior.blocks)
-                blocks[index] = block_prior(block.block, array, block.jitter)
-                moved = LatentPrior(
-                    self.prior.offset, tuple(blocks), self.prior.full_maps, self.prior.maps
-                )
-                there = type(self)(moved, self.groups, self.sites, self.values)
-                slopes[k] += weight * there.log_normalizer / (_STEP * value)
+        for k, weight, array in block.moved():
+            blocks = list(self.prior.blocks)
+            blocks[index] = block_prior(block.block, array, block.jitter)
+            moved = LatentPrior(
+                self.prior.offset, tuple(blocks), self.prior.full_maps, self.prior.maps
+            )
+            there = type(self)(moved, self.groups, self.sites, self.values)
+            slopes[k] += weight * there.log_normalizer
         return slopes
 
     def pull_selection(self, index: int) -> Array:
@@ -393,8 +386,9 @@ class FilterSolver(Solver):
     def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
         if not cls._fits(blocks, groups):
             return np.inf
-        states = sum(b.total_size * b.inputs.dimension for b in blocks if b.inputs is not None)
-        return _CALLS + _PER_INPUT * states * (1.0 + cls.order(blocks, groups))
+        states = [(b.total_size, b.inputs.dimension) for b in blocks if b.inputs is not None]
+        work = sum(n * d * (_PER_ENTRY + _PER_PAIR * d) for n, d in states)
+        return _CALLS + work * (1.0 + cls.order(blocks, groups))
 
     def prior_cov(self, prior: LatentPrior) -> Array:
         return sum(

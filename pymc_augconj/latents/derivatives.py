@@ -23,12 +23,11 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array
 
+from .base import STENCIL
 from .by_observations import ObservationSolver
 from .joint import LatentPriors
 
 _STEP = 2e-3
-#: Steps and weights of the central difference of fourth order.
-STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 
 
 def accumulate(total: dict[str, Array], terms: Mapping[str, Array]) -> None:

@@ -1,6 +1,7 @@
 """Values of a Markov process at inputs, in any order, each with a little noise of its own.
 
-K is a sum of Matérn covariances of one input plus a multiple of the identity, and S its Cholesky
+K is a sum of Matérn covariances of one input, perhaps times cosines, periodic kernels and functions
+of the input on both sides, plus a multiple of the identity, and S its Cholesky
 factor in the order of the inputs, applied in linear time by a :class:`.MarkovFactor`. Where the
 inputs do not decrease, or do not increase, that is the order of the latents, and S is PyMC's
 factor. Matrices are formed for solvers that need them alone.
@@ -8,6 +9,7 @@ factor. Matrices are formed for solvers that need them alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -19,16 +21,20 @@ from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.state_space import (
     MarkovFactor,
     MarkovInputs,
+    Motion,
     product_with_cov,
     transitions_of,
 )
 from pymc_augconj.typing import Array
 
-from .base import BlockPrior, PredictorGradient
+from .base import STENCIL, BlockPrior, PredictorGradient
+
+# Relative step of the derivative by variances and rates.
+_STEP = 2e-3
 
 
 class MarkovPrior(BlockPrior):
-    """Given by the variance and the rate of each process, and the variance of the noise."""
+    """Given by the array of a :class:`.MarkovFactor`."""
 
     kind = "markov"
 
@@ -43,7 +49,7 @@ class MarkovPrior(BlockPrior):
             )
 
     @cached_property
-    def transitions(self) -> tuple[Array, Array]:
+    def motion(self) -> Motion:
         """See :func:`~pymc_augconj.linalg.state_space.transitions_of`."""
         return transitions_of(self.inputs, self.array)
 
@@ -54,7 +60,7 @@ class MarkovPrior(BlockPrior):
 
     def with_noise(self, extra: Array | None) -> MarkovFactor:
         """Return the factor of one output's K + diag(extra)."""
-        return MarkovFactor(self.inputs, self.array, extra, self._name, self.transitions)
+        return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion)
 
     def factorized(self) -> MarkovPrior:
         assert self.factor is not None  # raises where there is none
@@ -81,36 +87,35 @@ class MarkovPrior(BlockPrior):
         return self.factor.transpose_solve(x)
 
     def apply_cov(self, x: Array) -> Array:
-        return product_with_cov(self.inputs, self.array, self.transitions[0], x)
+        return product_with_cov(self.inputs, self.array, self.motion, x)
 
     def log_det_scale(self) -> float:
         return self.block.copies * float(np.log(self.factor.roots).sum())
 
     def var(self) -> Array:
-        return np.full(self.block.total_size, self.array[:-1:2].sum() + self.array[-1])
+        variance = np.broadcast_to(self.motion.variance, self.block.size) + self.array[-1]
+        return np.tile(self.inputs.back(variance), self.block.copies)
 
-    @cached_property
-    def _kernels(self) -> list[tuple[Array, Array]]:
-        """Covariance of each process, and its derivative by the rate, shape (size, size)."""
-        distance = np.abs(np.subtract.outer(self.inputs.x, self.inputs.x))
-        found = []
-        for order, variance, rate in zip(
-            self.inputs.orders, self.array[:-1:2], self.array[1::2], strict=True
-        ):
-            s = rate * distance
-            e = variance * np.exp(-s)
-            value = (1.0, 1.0 + s, 1.0 + s + s**2 / 3.0)[order - 1]
-            slope = (1.0, s, (s + s**2) / 3.0)[order - 1]
-            found.append((value * e, -distance * slope * e))
-        return found
+    def moved(self) -> Iterator[tuple[int, float, Array]]:
+        """Yield the terms of central differences by :attr:`array`: entry, weight, and array."""
+        scale = np.ones(self.array.size)
+        # Frequencies move all phases.
+        reach = self.inputs.parameters(self.array)[2:3].ravel() * np.ptp(self.inputs.x)
+        scale[2 * self.inputs.orders.size : -1 : 2] += reach
+        for k, value in enumerate(self.array):
+            for steps, weight in STENCIL if value > 0.0 else ():
+                array, step = self.array.copy(), _STEP / scale[k]
+                array[k] *= 1.0 + steps * step
+                yield k, weight / (step * value), array
 
     def _by_array(self, by_cov: Array) -> Array:
         """Return derivatives by :attr:`array`, given those by K of one output."""
-        found = []
-        for variance, (cov, by_rate) in zip(self.array[:-1:2], self._kernels, strict=True):
-            of_variance = np.vdot(by_cov, cov) / variance if variance > 0.0 else 0.0
-            found += [of_variance, np.vdot(by_cov, by_rate)]
-        return np.array([*found, np.trace(by_cov)])
+        found, each = np.zeros(self.array.size), np.eye(self.inputs.size)
+        for k, weight, array in self.moved():
+            motion = transitions_of(self.inputs, array)
+            K = product_with_cov(self.inputs, array, motion, each)
+            found[k] += weight * np.vdot(by_cov, K)
+        return found
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         return self._by_array(self._pull_output(A, gradient))

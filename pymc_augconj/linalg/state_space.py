@@ -16,10 +16,19 @@ The state's precisions have no digits for close inputs, and neither has P − A 
 integrals ∫ uᵏ exp(−2u) du for short gaps. Sums of processes have all their states; a constant is a
 process of ν = ½ and rate zero; an infinite gap starts an independent process.
 
+Products with waves and functions of the input are loadings, f = Σ φ_c z_c with independent Matérn
+processes z_c of unit variance: cos ωr = cos ωt cos ωt′ + sin ωt sin ωt′, and PyMC's ``Periodic`` is
+
+    exp(−sin²(ωr/2)/(2ℓ²)) = Σⱼ qⱼ cos jωr,    q₀ = e⁻ᵃI₀(a),  qⱼ = 2e⁻ᵃIⱼ(a),  a = 1/(4ℓ²),
+
+up to the first j that leaves less than 1e-15 of the sum, one. It is the same A for all harmonics.
+
 References
 ----------
 Hartikainen & Särkkä (2010), Kalman filtering and smoothing solutions to temporal Gaussian process
 regression models. MLSP.
+Solin & Särkkä (2014), Explicit link between periodic covariance functions and state space models.
+AISTATS.
 Durbin & Koopman (2012), Time Series Analysis by State Space Methods, chapter 4 (the smoother).
 """
 
@@ -27,9 +36,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
+from scipy.special import ive
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
@@ -43,17 +54,34 @@ if TYPE_CHECKING:
 # Rounding errors of a pivot, in units of EPS times the variance of the process: against 50 digits
 # they were below one, for gaps from 1e-9 to 10 lengthscales.
 _UNITS = 8.0
+# Share of the variance that harmonics leave out, their largest number, which is that of ℓ = 0.021,
+# and one for the cost.
+_LEFT_OUT, _MOST_HARMONICS, _TYPICAL_HARMONICS = 1e-15, 200, 10
+# P of unit variance for each dimension of the state.
+_STATIONARY = (
+    np.eye(1),
+    np.eye(2),
+    np.array([[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]]),
+)
+#: What multiplies a Matérn covariance.
+COSINE, PERIODIC = 1, 2
 
 
 class MarkovInputs:
     """Inputs ``x`` of a sum of processes of ν + ½ = ``orders``, and the distinct gaps between them.
 
     ``order`` are the inputs in increasing order, None where they do not decrease or do not
-    increase; ``step`` is the number of the gap before each input, −1 for the first.
+    increase; ``step`` is the number of the gap before each input, −1 for the first. ``loadings``
+    are for each process 0, :data:`COSINE` or :data:`PERIODIC`, and the column beside the inputs in
+    ``table``, (n, 1 + m), that multiplies it, −1 for none; none at all where f is the sum.
     """
 
-    def __init__(self, x: Array, orders: Sequence[int]) -> None:
-        self.x, self.orders = x, np.array(orders, dtype=np.intp)
+    def __init__(
+        self, table: Array, orders: Sequence[int], loadings: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        self.table, self.loadings = table.reshape(len(table), -1), tuple(loadings)
+        self.x, self.orders = self.table[:, 0].copy(), np.array(orders, dtype=np.intp)
+        x = self.x
         difference = np.diff(x)
         is_sorted = (difference >= 0.0).all() or (difference <= 0.0).all()
         self.order: Index | None = None if is_sorted else np.argsort(x, kind="stable")
@@ -63,7 +91,6 @@ class MarkovInputs:
             # Read in the order of memory.
             self.gaps, step = gaps, np.arange(gaps.size)
         self.step = np.append(-1, step.ravel())
-        self.h = np.concatenate([[1.0] + [0.0] * (d - 1) for d in orders])
 
     @property
     def size(self) -> int:
@@ -72,8 +99,22 @@ class MarkovInputs:
 
     @property
     def dimension(self) -> int:
-        """The dimension of the state."""
-        return self.h.size
+        """The dimension of the state; a typical one where it depends on parameters."""
+        copies = [(1, 2, 2 * _TYPICAL_HARMONICS + 1)[wave] for wave, _ in self.loadings]
+        return int(np.dot(self.orders, copies or np.ones_like(self.orders)))
+
+    @property
+    def kernels(self) -> Passes:
+        """The compiled loops; not kept, as they are not pickled."""
+        from .state_space_kernels import passes  # which imports Numba
+
+        return passes(0 if self.loadings else self.dimension)
+
+    def parameters(self, array: Array) -> Array:
+        """Return variances, rates and, with loadings, frequencies and a, as rows."""
+        pairs = array[:-1].reshape(-1, self.orders.size, 2)
+        found: Array = pairs.transpose(0, 2, 1).reshape(-1, self.orders.size)
+        return found
 
     def ordered(self, x: Array) -> Array:
         """Return x with its last axis in the order of inputs."""
@@ -88,46 +129,83 @@ class MarkovInputs:
         return found
 
 
-def stationary_cov(orders: Sequence[int], variances: Array) -> Array:
-    """Return P."""
-    parts = {
-        1: np.ones((1, 1)),
-        2: np.eye(2),
-        3: np.array([[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]]),
-    }
-    size, start = int(sum(orders)), 0
-    P = np.zeros((size, size))
-    for d, variance in zip(orders, variances, strict=True):
-        P[start : start + d, start : start + d] = variance * parts[int(d)]
-        start += d
-    return P
+class Motion(NamedTuple):
+    """The state's transitions A and process noise of every gap, its prior covariance P, and φ.
+
+    A, Q and P have each process once, and the loadings φ are as of :class:`.Passes`. ``variance``
+    is that of f, in the order of inputs where it is not constant.
+    """
+
+    A: Array
+    Q: Array
+    P: Array
+    loaded: tuple[Array, Index]
+    variance: float | Array
 
 
-def transitions_of(inputs: MarkovInputs, array: Array) -> tuple[Array, Array]:
-    """Return A and the process noise of every gap; ``array`` is as of a :class:`MarkovFactor`."""
+def transitions_of(inputs: MarkovInputs, array: Array) -> Motion:
+    """Return how the state moves; ``array`` is as of a :class:`MarkovFactor`."""
     from .state_space_kernels import transitions  # which imports Numba
 
-    return transitions(inputs.orders, array[:-1:2].copy(), array[1::2].copy(), inputs.gaps)
+    variances, rates = inputs.parameters(array)[:2]
+    loads = list(np.sqrt(variances)[:, None, None])
+    total: float | Array = float(variances.sum())
+    if inputs.loadings:
+        loads = _loadings(inputs, array)
+        total = np.sum(np.vstack(loads) ** 2, axis=0)
+    copies, m = np.array([len(load) for load in loads]), inputs.orders
+    starts = [np.cumsum(size) - size for size in (copies * m, m, copies)]
+    groups = np.column_stack([starts[0], m, starts[1], copies, starts[2]])
+    A, Q = transitions(m, rates.copy(), inputs.gaps)
+    P = block_diag(*(_STATIONARY[order - 1] for order in m))
+    return Motion(A, Q, P, (np.ascontiguousarray(np.vstack(loads).T), groups), total)
 
 
-def _passes(dimension: int) -> Passes:
-    from .state_space_kernels import passes  # which imports Numba
+def _loadings(inputs: MarkovInputs, array: Array) -> list[Array]:
+    """Return the loadings of every process in the order of inputs, (L, n)."""
+    t, found = inputs.ordered(inputs.x - inputs.x[0]), []
+    variances, _, frequencies, a = inputs.parameters(array)
+    for c, (wave, column) in enumerate(inputs.loadings):
+        phi = np.full((1, t.size), variances[c] ** 0.5)
+        if column >= 0:
+            phi = phi * inputs.ordered(inputs.table[:, 1 + column])
+        if wave:
+            weights = np.array([0.0, 1.0]) if wave == COSINE else _harmonics(a[c])
+            turns = np.tile(np.exp(1j * frequencies[c] * t), (weights.size, 1))
+            turns[0] = 1.0
+            turns = np.sqrt(weights)[:, None] * np.cumprod(turns, axis=0)
+            phi = phi * np.vstack([turns.real[weights > 0.0], turns.imag[1:]])
+        found.append(phi)
+    return found
 
-    return passes(dimension)
+
+def _harmonics(a: float) -> Array:
+    """Return the weights of cosines in ``Periodic``."""
+    weights = 2.0 * ive(np.arange(_MOST_HARMONICS + 1), a)
+    weights[0] *= 0.5
+    rest = np.cumsum(weights[::-1])[::-1]
+    if not weights[-1] < 0.1 * _LEFT_OUT:
+        raise NotPositiveDefiniteError(
+            f"expected a periodic kernel with a lengthscale above 0.021, found {0.5 / a**0.5:.2g}"
+        )
+    return np.asarray(weights[rest > _LEFT_OUT])
 
 
-def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> Array:
+def product_with_cov(inputs: MarkovInputs, array: Array, motion: Motion, x: Array) -> Array:
     """Return K x with its own noise, of each row of x where there are several.
 
     By the entries hᵀAᵢ … Aⱼ₊₁P h of K on both sides of its diagonal, without a factor.
     """
-    P, kernels = stationary_cov(inputs.orders.tolist(), array[:-1:2]), _passes(inputs.dimension)
-    gain = np.tile(P @ inputs.h, (inputs.size, 1))
+    kernels, (h, groups) = inputs.kernels, motion.loaded
+    # P h of every input.
+    parts = [h[:, f : f + L, None] * motion.P[q : q + m, q] for _, m, q, L, f in groups]
+    gain = np.hstack([part.transpose(0, 2, 1).reshape(len(h), -1) for part in parts])
+    gain = np.tile(gain, (inputs.size // len(h), 1))
     rows = np.atleast_2d(x).reshape(-1, inputs.size)
     lower = np.array(inputs.ordered(rows), dtype=float, order="C")
     # Each product adds x itself.
-    total, upper = (array[:-1:2].sum() + array[-1] - 2.0) * lower, lower.copy()
-    given = A, inputs.step, inputs.h, gain, np.ones(inputs.size)
+    total, upper = (motion.variance + (array[-1] - 2.0)) * lower, lower.copy()
+    given = motion.A, inputs.step, motion.loaded, gain, np.ones(inputs.size)
     kernels.forward(*given, lower, True)
     kernels.backward(*given, upper, True)
     total += lower
@@ -138,11 +216,12 @@ def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> 
 class MarkovFactor:
     """L and s of K + (own + extra) I, for variances and rates as of a ``"markov"`` block.
 
-    ``array``, (2 C + 1,), has the variance and rate of each process, then the noise variance of
-    every value, own. ``extra``, (n,), are further noise variances; where negative, s has as many
-    negative entries if there is a Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the
-    :func:`.transitions` of these processes and gaps. ``pivots`` and ``prior`` are s, and s without
-    ``extra``, in the order of inputs; ``error`` is the estimated rounding error of log|K + D|.
+    ``array`` has the variance and rate of each process, with loadings then the frequency and a of
+    each (zero where it has none), and last the noise variance of every value, own. ``extra``, (n,),
+    are further noise variances; where negative, s has as many negative entries if there is a
+    Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the :func:`transitions_of` these.
+    ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs; ``error`` is
+    the estimated rounding error of log|K + D|.
 
     Raises NotPositiveDefiniteError, with ``name``, if a number is not finite, or a pivot has the
     wrong sign.
@@ -154,19 +233,20 @@ class MarkovFactor:
         array: Array,
         extra: Array | None = None,
         name: str = "a covariance",
-        known: tuple[Array, Array] | None = None,
+        known: Motion | None = None,
     ) -> None:
         self.inputs, own = inputs, float(array[-1])
         valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
         negative = np.count_nonzero(self.extra < 0.0)
         if valid:
-            self._A, Q = transitions_of(inputs, array) if known is None else known
-            P = stationary_cov(inputs.orders.tolist(), array[:-1:2])
+            motion = known or transitions_of(inputs, array)
+            self._A, self._loaded = motion.A, motion.loaded
             self.pivots, self.prior = np.empty((2, inputs.size))
-            self._gain = np.empty((inputs.size, inputs.dimension))
-            self._kernels.filter(
-                self._A, Q, P, inputs.step, inputs.h, own, self.extra, self.pivots, self.prior,
+            _, m, _, copies, _ = motion.loaded[1].T
+            self._gain = np.empty((inputs.size, m @ copies))
+            self.inputs.kernels.filter(
+                *motion[:3], inputs.step, motion.loaded, own, self.extra, self.pivots, self.prior,
                 self._gain,
             )  # fmt: skip
             valid = np.isfinite(self.pivots).all() and self.pivots.all()
@@ -176,13 +256,8 @@ class MarkovFactor:
                 "that are not closer than the noise resolves"
             )
         # Where noise dominates, rounding of it has no influence on 1 + K/D.
-        scale = float(array[:-1:2].sum()) + own
+        scale = motion.variance + own
         self.error = _UNITS * EPS * float(np.sum(scale / (np.abs(self.pivots) + scale * EPS)))
-
-    @property
-    def _kernels(self) -> Passes:
-        # Not kept, as compiled functions are not pickled.
-        return _passes(self.inputs.dimension)
 
     @cached_property
     def roots(self) -> Array:
@@ -200,38 +275,38 @@ class MarkovFactor:
 
     def _run(self, x: Array, kernel: Any, scale: Array, is_product: bool) -> Array:
         rows, inputs = self._rows(x), self.inputs
-        kernel(self._A, inputs.step, inputs.h, self._gain, scale, rows, is_product)
+        kernel(self._A, inputs.step, self._loaded, self._gain, scale, rows, is_product)
         return inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
         """Return L diag(√s) x, of each row of x where there are several."""
-        return self._run(x, self._kernels.forward, self.roots, True)
+        return self._run(x, self.inputs.kernels.forward, self.roots, True)
 
     def transpose_product(self, x: Array) -> Array:
         """Return diag(√s) Lᵀ x."""
-        return self._run(x, self._kernels.backward, self.roots, True)
+        return self._run(x, self.inputs.kernels.backward, self.roots, True)
 
     def half_solve(self, x: Array) -> Array:
         """Return diag(√s)⁻¹ L⁻¹ x."""
-        return self._run(x, self._kernels.forward, self._inverse_roots, False)
+        return self._run(x, self.inputs.kernels.forward, self._inverse_roots, False)
 
     def transpose_solve(self, x: Array) -> Array:
         """Return L⁻ᵀ diag(√s)⁻¹ x."""
-        return self._run(x, self._kernels.backward, self._inverse_roots, False)
+        return self._run(x, self.inputs.kernels.backward, self._inverse_roots, False)
 
     def solve(self, x: Array) -> Array:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
         rows, inputs = self._rows(x), self.inputs
-        given = self._A, inputs.step, inputs.h, self._gain
-        self._kernels.forward(*given, 1.0 / self.pivots, rows, False)
-        self._kernels.backward(*given, np.ones(inputs.size), rows, False)
+        given = self._A, inputs.step, self._loaded, self._gain
+        self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False)
+        self.inputs.kernels.backward(*given, np.ones(inputs.size), rows, False)
         return inputs.back(rows).reshape(x.shape)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""
         found = np.empty(self.inputs.size)
-        self._kernels.variances(
-            self._A, self.inputs.step, self.inputs.h, self._gain, self.pivots, self.prior,
+        self.inputs.kernels.variances(
+            self._A, self.inputs.step, self._loaded, self._gain, self.pivots, self.prior,
             self.extra, found,
         )  # fmt: skip
         return self.inputs.back(found)

@@ -87,19 +87,19 @@ def _of_third_order(s: float, e: float, A: Array, Q: Array, g: int, o: int, foun
     Q[g, o + 2, o + 1] = Q[g, o + 1, o + 2]
 
 
-def transitions(orders: Index, variances: Array, rates: Array, gaps: Array) -> tuple[Array, Array]:
-    """Return A and the process noise of every gap, shape (gaps, d, d)."""
+def transitions(orders: Index, rates: Array, gaps: Array) -> tuple[Array, Array]:
+    """Return A and the process noise of every gap, shape (gaps, d, d), for unit variances."""
     # NumPy's own arrays use memory again, where Numba's are mapped anew.
     d, new = int(orders.sum()), np.empty if orders.size == 1 else np.zeros
     A, Q = new((gaps.size, d, d)), new((gaps.size, d, d))
     decays = np.exp(-np.multiply.outer(rates, gaps))
-    _write_transitions(orders, variances, rates, gaps, decays, A, Q)
+    _write_transitions(orders, rates, gaps, decays, A, Q)
     return A, Q
 
 
 @njit(cache=True)
 def _write_transitions(
-    orders: Index, variances: Array, rates: Array, gaps: Array, decays: Array, A: Array, Q: Array
+    orders: Index, rates: Array, gaps: Array, decays: Array, A: Array, Q: Array
 ) -> None:
     integrals = np.empty(5)
     for g in range(gaps.size):
@@ -112,18 +112,20 @@ def _write_transitions(
                 _of_second_order(s, e, A, Q, g, o, integrals)
             else:
                 _of_third_order(s, e, A, Q, g, o, integrals)
-            for i in range(o, o + order):
-                for j in range(o, o + order):
-                    Q[g, i, j] *= variances[c]
             o += order
 
 
 class Passes(NamedTuple):
-    """The loops for states of one dimension.
+    """The loops for states of one dimension, or of any.
 
     ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
     with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
+
+    ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
+    group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
+    P, the number L of its copies, and its first loading. The entries of a group are m times L, and
+    the first L have the loadings.
     """
 
     filter: Any
@@ -133,155 +135,208 @@ class Passes(NamedTuple):
 
 
 @cache
-def passes(d: int) -> Passes:
-    """Return the loops for states of dimension ``d``, which LLVM unrolls."""
-    return Passes(_filter(d), _forward(d), _backward(d), _variances(d))
+def passes(size: int) -> Passes:
+    """Return the loops for one copy of each process and ``size`` entries, which LLVM unrolls.
+
+    Zero is any size, with loadings of every input.
+    """
+    return Passes(_filter(size), _forward(size), _backward(size), _variances(size))
 
 
-def _filter(d: int) -> Any:
+@njit(cache=True)
+def _load(h: Array, groups: Index, i: int, found: Array) -> None:
+    """Write the loadings of input i at their entries of the state."""
+    for o, _, _, L, first in groups:
+        for j in range(L):
+            found[o + j] = h[i, first + j]
+
+
+@njit(cache=True, inline="always")
+def _move(
+    a: Array, groups: Index, x: Array, width: int, is_transpose: bool, size: int, found: Array
+) -> None:
+    """Write the product of the blocks of A, or their transposes, with rows of ``width`` in x.
+
+    With ``size`` its transpose.
+    """
+    if size > 0:
+        for j in range(size):
+            for c in range(width):
+                total = 0.0
+                for k in range(size):
+                    total += (a[k, j] if is_transpose else a[j, k]) * x[k * width + c]
+                found[c * size + j] = total
+    else:
+        for o, m, q, L, _ in groups:
+            for j in range(m):
+                to = found[(o + j * L) * width : (o + j * L + L) * width]
+                to[:] = 0.0
+                for k in range(m):
+                    factor = a[q + k, q + j] if is_transpose else a[q + j, q + k]
+                    start = x[(o + k * L) * width : (o + k * L + L) * width]
+                    for c in range(to.size):
+                        to[c] += factor * start[c]
+
+
+@njit(cache=True, inline="always")
+def _congruence(
+    a: Array, groups: Index, V: Array, flat: tuple[Array, Array], is_transpose: bool, size: int
+) -> None:
+    """Overwrite a symmetric V with B V Bᵀ for B of the blocks of A, or of their transposes.
+
+    ``flat`` are V and a matrix of its size for the product B V, as vectors.
+    """
+    if size > 0:
+        _move(a, groups, flat[0], size, is_transpose, size, flat[1])
+        _move(a, groups, flat[1], size, is_transpose, size, flat[0])
+    else:
+        for _ in range(2):
+            _move(a, groups, flat[0], len(V), is_transpose, size, flat[1])
+            for j in range(len(V)):
+                for k in range(len(V)):
+                    V[j, k] = flat[1][k * len(V) + j]
+
+
+@njit(cache=True, inline="always")
+def _product(V: Array, x: Array, size: int, found: Array) -> float:
+    """Write V x for a symmetric V, and return xᵀV x."""
+    found[:] = 0.0
+    for j in range(size):
+        factor, row = x[j], V[j]
+        for k in range(size):
+            found[k] += factor * row[k]
+    square = 0.0
+    for j in range(size):
+        square += found[j] * x[j]
+    return square
+
+
+def _filter(size: int) -> Any:
     @njit(cache=True)
     def run_filter(
-        A: Array, Q: Array, P: Array, step: Index, h: Array, own: float, extra: Array,
-        pivots: Array, prior: Array, gain: Array,
+        A: Array, Q: Array, P: Array, step: Index, loaded: tuple[Array, Index], own: float,
+        extra: Array, pivots: Array, prior: Array, gain: Array,
     ) -> None:  # fmt: skip
-        n = step.size
-        V, W, c = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d)
-        for i in range(n):
+        h, groups = loaded
+        d = size if size > 0 else gain.shape[1]
+        V, c, load = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+        flat = V.ravel(), np.zeros(d * d)
+        _load(h, groups, 0, load)
+        for i in range(step.size):
             g = step[i]
             if g < 0:
-                V[:, :] = P
+                V[:, :] = 0.0
             else:
-                a, q = A[g], Q[g]
+                _congruence(A[g], groups, V, flat, False, size)
+            new = P if g < 0 else Q[g]
+            if size > 0:
                 for j in range(d):
                     for k in range(d):
-                        total = 0.0
-                        for m in range(d):
-                            total += a[j, m] * V[m, k]
-                        W[j, k] = total
-                for j in range(d):
-                    for k in range(j + 1):
-                        total = q[j, k]
-                        for m in range(d):
-                            total += W[j, m] * a[k, m]
-                        V[j, k] = total
-                        V[k, j] = total
-            p = own
-            for j in range(d):
-                total = 0.0
-                for k in range(d):
-                    total += V[j, k] * h[k]
-                c[j] = total
-                p += h[j] * total
+                        V[j, k] += new[j, k]
+            else:
+                for o, m, q, L, _ in groups:
+                    for j in range(m):
+                        for k in range(m):
+                            for b in range(L):
+                                V[o + j * L + b, o + k * L + b] += new[q + j, q + k]
+            if size == 0:
+                _load(h, groups, i, load)
+            p = own + _product(V, load, d, c)
             s = p + extra[i]
             prior[i], pivots[i] = p, s
             for j in range(d):
-                gain[i, j] = c[j] / s
-            for j in range(d):
+                factor = c[j] / s
+                gain[i, j] = factor
                 for k in range(d):
-                    V[j, k] -= gain[i, j] * c[k]
+                    V[j, k] -= factor * c[k]
 
     return run_filter
 
 
-def _forward(d: int) -> Any:
+def _forward(size: int) -> Any:
     @njit(cache=True)
     def forward(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
-    ) -> None:
-        state, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
+        A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
+        rows: Array, is_product: bool,
+    ) -> None:  # fmt: skip
+        h, groups = loaded
+        d = size if size > 0 else gain.shape[1]
+        state, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
+        _load(h, groups, 0, load)
         for i in range(step.size):
             g = step[i]
+            if size == 0:
+                _load(h, groups, i, load)
             for r in range(rows.shape[0]):
+                if g >= 0:
+                    _move(A[g], groups, state[r], 1, False, size, moved)
                 mean = 0.0
                 for j in range(d):
-                    total = 0.0
-                    if g >= 0:
-                        for k in range(d):
-                            total += A[g, j, k] * state[r, k]
-                    moved[j] = total
-                    mean += h[j] * total
-                e = rows[r, i]
-                if is_product:
-                    e *= scale[i]
-                    rows[r, i] = e + mean
-                else:
-                    e -= mean
-                    rows[r, i] = e * scale[i]
+                    mean += load[j] * moved[j]
+                e = rows[r, i] * scale[i] if is_product else rows[r, i] - mean
+                rows[r, i] = e + mean if is_product else e * scale[i]
                 for j in range(d):
                     state[r, j] = moved[j] + gain[i, j] * e
 
     return forward
 
 
-def _backward(d: int) -> Any:
+def _backward(size: int) -> Any:
     @njit(cache=True)
     def backward(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
-    ) -> None:
-        n = step.size
-        slope, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
+        A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
+        rows: Array, is_product: bool,
+    ) -> None:  # fmt: skip
+        h, groups = loaded
+        n, d = step.size, size if size > 0 else gain.shape[1]
+        slope, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
+        _load(h, groups, 0, load)
         for i in range(n - 1, -1, -1):
             g = step[i + 1] if i + 1 < n else -1
+            if size == 0:
+                _load(h, groups, i, load)
             for r in range(rows.shape[0]):
+                if g >= 0:
+                    _move(A[g], groups, slope[r], 1, True, size, moved)
+                else:
+                    moved[:] = 0.0
                 mean = 0.0
                 for j in range(d):
-                    total = 0.0
-                    if g >= 0:
-                        for k in range(d):
-                            total += A[g, k, j] * slope[r, k]
-                    moved[j] = total
-                    mean += gain[i, j] * total
-                x = rows[r, i]
-                if is_product:
-                    rows[r, i] = (x + mean) * scale[i]
-                else:
-                    x = x * scale[i] - mean
-                    rows[r, i] = x
+                    mean += gain[i, j] * moved[j]
+                x = rows[r, i] if is_product else rows[r, i] * scale[i] - mean
+                rows[r, i] = (x + mean) * scale[i] if is_product else x
                 for j in range(d):
-                    slope[r, j] = moved[j] + h[j] * x
+                    slope[r, j] = moved[j] + load[j] * x
 
     return backward
 
 
-def _variances(d: int) -> Any:
+def _variances(size: int) -> Any:
     @njit(cache=True)
     def variances(
-        A: Array, step: Index, h: Array, gain: Array, pivots: Array, prior: Array, extra: Array,
-        found: Array,
+        A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, pivots: Array,
+        prior: Array, extra: Array, found: Array,
     ) -> None:  # fmt: skip
-        n = step.size
-        N, T, W = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-        b = np.zeros(d)
+        h, groups = loaded
+        n, d = step.size, size if size > 0 else gain.shape[1]
+        N, b, load = np.zeros((d, d)), np.zeros(d), np.zeros(d)
+        flat = N.ravel(), np.zeros(d * d)
+        _load(h, groups, 0, load)
         for i in range(n - 1, -1, -1):
             g = step[i + 1] if i + 1 < n else -1
-            T[:, :] = 0.0
             if g >= 0:
-                a = A[g]
-                for j in range(d):
-                    for k in range(d):
-                        total = 0.0
-                        for m in range(d):
-                            total += N[j, m] * a[m, k]
-                        W[j, k] = total
-                for j in range(d):
-                    for k in range(d):
-                        total = 0.0
-                        for m in range(d):
-                            total += a[m, j] * W[m, k]
-                        T[j, k] = total
-            # b = T k, and with it kᵀT k.
-            square = 0.0
-            for j in range(d):
-                total = 0.0
-                for k in range(d):
-                    total += T[j, k] * gain[i, k]
-                b[j] = total
-                square += gain[i, j] * total
+                _congruence(A[g], groups, N, flat, True, size)
+            else:
+                N[:, :] = 0.0
+            if size == 0:
+                _load(h, groups, i, load)
+            # b = N k, and with it kᵀN k.
+            square = _product(N, gain[i], d, b)
             own = extra[i]
             found[i] = own * (prior[i] / pivots[i]) - (own * square) * own
             for j in range(d):
                 for k in range(d):
-                    N[j, k] = T[j, k] - h[j] * b[k] - b[j] * h[k]
-                    N[j, k] += h[j] * h[k] * (square + 1.0 / pivots[i])
+                    N[j, k] -= load[j] * b[k] + b[j] * load[k]
+                    N[j, k] += load[j] * load[k] * (square + 1.0 / pivots[i])
 
     return variances

@@ -20,30 +20,53 @@ from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.markov import MarkovPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
-from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.linalg.state_space import COSINE, PERIODIC, MarkovFactor, MarkovInputs
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
 
 JITTER = 1e-6
 
 
-def matern(order, distance):
-    """Of unit rate."""
-    value = (1.0, 1.0 + distance, 1.0 + distance + distance**2 / 3.0)[order - 1]
-    return value * np.exp(-distance)
+def entry(inputs, array, i, j, lib=np):
+    """An entry of K without noise, from closed forms; ``lib`` has the functions and numbers."""
+    number, total = getattr(lib, "mpf", float), 0.0
+    distance = abs(number(inputs.x[i]) - number(inputs.x[j]))
+    loadings = inputs.loadings or [(0, -1)] * len(inputs.orders)
+    parts = zip(inputs.orders, loadings, inputs.parameters(array).T, strict=True)
+    for order, (wave, column), (variance, rate, *turning) in parts:
+        r = rate * distance
+        value = variance * (1, 1 + r, 1 + r + r * r / 3)[order - 1] * lib.exp(-r)
+        if wave:
+            cosine = lib.cos(turning[0] * distance)
+            value *= cosine if wave == COSINE else lib.exp(turning[1] * (cosine - 1))
+        if column >= 0:
+            value *= number(inputs.table[i, 1 + column]) * number(inputs.table[j, 1 + column])
+        total += value
+    return total
 
 
 def covariance(inputs, array):
-    distance = np.abs(np.subtract.outer(inputs.x, inputs.x))
-    parts = zip(inputs.orders, array[:-1:2], array[1::2], strict=True)
-    K = sum(variance * matern(order, rate * distance) for order, variance, rate in parts)
+    each = range(inputs.size)
+    K = np.array([[entry(inputs, array, i, j) for j in each] for i in each])
     return K + array[-1] * np.eye(inputs.size)
 
 
-def a_process(x, orders, copies=1, name="f"):
+def a_process(x, orders, copies=1, name="f", loadings=()):
+    columns = [x / 5.0 - 1.0, np.exp(-x / 5.0)]
+    table = np.column_stack([x, *columns]) if loadings else x
     return LatentBlock(
         name=name, value_name=f"{name}_rotated_", form="", shape=(copies * x.size,), size=x.size,
-        copies=copies, whitened=True, kind="markov", scale=None, inputs=MarkovInputs(x, orders),
+        copies=copies, whitened=True, kind="markov", scale=None,
+        inputs=MarkovInputs(table, orders, loadings),
     )  # fmt: skip
+
+
+def an_array(rng, orders, loadings, noise=JITTER):
+    """Variances and rates; frequencies and a, zero where there are none; and noise."""
+    turning = rng.uniform(0.5, 2.0, (len(orders), 2))
+    for pair, (wave, _) in zip(turning, loadings, strict=False):
+        pair[wave:] = 0.0
+    pairs = [rng.uniform(0.5, 2.0, 2 * len(orders)), turning.ravel() if loadings else []]
+    return np.append(np.concatenate(pairs), noise)
 
 
 def some_inputs(rng, n, how):
@@ -52,17 +75,24 @@ def some_inputs(rng, n, how):
     return {"sorted": np.sort(x), "decreasing": -np.sort(-x), "unsorted": x}[how]
 
 
-DESIGNS = [([1], "sorted"), ([2], "unsorted"), ([3], "decreasing"), ([2, 3, 1], "unsorted")]
+DESIGNS = [
+    ([1], "sorted", ()),
+    ([2], "unsorted", ()),
+    ([3], "decreasing", ()),
+    ([2, 3, 1], "unsorted", ()),
+    ([1, 3], "decreasing", ((PERIODIC, -1), (COSINE, 1))),
+    ([2, 1, 2], "unsorted", ((PERIODIC, 0), (0, 1), (0, -1))),
+]
 
 
-@pytest.mark.parametrize(("orders", "how"), DESIGNS)
-def test_the_prior_is_that_of_its_matrix(orders, how):
+@pytest.mark.parametrize(("orders", "how", "loadings"), DESIGNS)
+def test_the_prior_is_that_of_its_matrix(orders, how, loadings):
     rng = np.random.default_rng(1)
     x = some_inputs(rng, 12, how)
-    array = np.append(rng.uniform(0.5, 2.0, 2 * len(orders)), JITTER)
-    prior = block_prior(a_process(x, orders), array)
+    array = an_array(rng, orders, loadings)
+    prior = block_prior(a_process(x, orders, loadings=loadings), array)
     K, S = covariance(prior.inputs, array), prior.scale(np.eye(12)).T
-    np.testing.assert_allclose(S @ S.T, K, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(S @ S.T, K, rtol=0, atol=1e-12 * np.abs(K).max())
     if how != "unsorted":
         np.testing.assert_allclose(S, np.linalg.cholesky(K), rtol=0, atol=1e-9)
     X = rng.normal(size=(3, 12))
@@ -102,6 +132,10 @@ def cases():
     each = RowSelection(np.arange(n), None, n)
     index, coef = rng.integers(0, n - 2, 20), rng.normal(size=20)
     design = DenseMap(np.asfortranarray(rng.normal(size=(20, 2))))
+    loadings = ((PERIODIC, -1), (COSINE, 0), (0, 1))
+    waves = a_process(x, [2, 1, 1], loadings=loadings)
+    waves = block_prior(waves, an_array(rng, [2, 1, 1], loadings))
+    yield "waves", (beta, waves), (DenseMap(np.eye(n, 2, order="F")), each)
     yield "alone", (process,), (each,)
     yield "border", (beta, process), (design, RowSelection(index, coef, n))
     used = np.arange(20) < 12
@@ -193,25 +227,45 @@ def test_negative_precisions_that_outweigh_the_prior_are_refused():
         FilterSolver([blocks[0].block], groups).posterior(prior, sites)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
+WAVES = ((PERIODIC, -1), (0, 0), (COSINE, 1))
+
+
+@pytest.mark.parametrize(
+    ("orders", "loadings"), [([1], ()), ([2], ()), ([3], ()), ([2, 1, 3], WAVES)]
+)
 @pytest.mark.parametrize("shortest", [1e-9, 1e-4, 1e-1])
-def test_the_error_of_log_determinants_is_no_smaller_than_stated(order, shortest):
+def test_the_error_of_log_determinants_is_no_smaller_than_stated(orders, loadings, shortest):
     # The gaps are from one to ten times the shortest.
-    rng, n = np.random.default_rng(order), 25
+    rng, n = np.random.default_rng(orders[0]), 25
     x = np.cumsum(shortest * rng.uniform(1.0, 10.0, n))
-    variance = 40.0
-    factor = MarkovFactor(MarkovInputs(x, [order]), np.array([variance, 1.0, JITTER]))
+    array = an_array(rng, orders, loadings)
+    array[:2] = 40.0, 1.0
+    inputs = a_process(x, orders, loadings=loadings).inputs
+    factor = MarkovFactor(inputs, array)
     with mpmath.workdps(50):
         K = mpmath.matrix(n)
         for i in range(n):
-            for j in range(n):
-                r = abs(mpmath.mpf(x[i]) - mpmath.mpf(x[j]))
-                K[i, j] = variance * (1, 1 + r, 1 + r + r * r / 3)[order - 1] * mpmath.exp(-r)
+            for j in range(i + 1):
+                K[i, j] = K[j, i] = entry(inputs, array, i, j, mpmath)
             K[i, i] += mpmath.mpf(JITTER)
         L = mpmath.cholesky(K)
         exact = float(2 * sum(mpmath.log(L[i, i]) for i in range(n)))
     assert abs(np.log(factor.pivots).sum() - exact) <= factor.error + 1e-13 * abs(exact)
     assert factor.error < 1e-4
+
+
+def test_lengthscales_far_below_a_period_are_refused():
+    inputs = a_process(np.arange(5.0), [1], loadings=((PERIODIC, -1),)).inputs
+    for lengthscale in (0.02, 0.022):
+        array = np.array([1.0, 0.0, 1.0, 0.25 / lengthscale**2, 0.1])
+        if lengthscale > 0.021:
+            found = MarkovFactor(inputs, array).product(np.eye(5)).T
+            np.testing.assert_allclose(found @ found.T, covariance(inputs, array), atol=1e-13)
+            continue
+        with pytest.raises(
+            NotPositiveDefiniteError, match=r"lengthscale above 0\.021, found 0\.02"
+        ):
+            MarkovFactor(inputs, array)
 
 
 def test_a_process_beside_dense_blocks_is_no_chain():

@@ -1,8 +1,9 @@
 """Processes whose covariance function makes them Markov, as products in linear time.
 
-A graph K of ``pm.gp.Latent`` is read as a sum of multiples of leaves: Matérn covariances of one
-input, constants, and the identity. A Matérn leaf depends on θ and the inputs through their product
-with 1/ℓ alone; as a function of that product it is compared with the formulas. The parsed sum is
+A graph K of ``pm.gp.Latent`` is read as a sum of products of scalars and leaves: Matérn, cosine and
+periodic covariances of one input, constants, the identity, and products φφᵀ of a column of data
+(``Linear``, ``ScaledCov``). A Matérn leaf depends on θ and the inputs through their product with
+1/ℓ alone; as a function of that product it is compared with the formulas. The parsed sum is
 compared with the graph at a few inputs and random values of all parameters.
 
 PyMC adds 1e-12 to squared distances, which takes 1e-6 of the variance of a process of ν = ½ from
@@ -11,10 +12,9 @@ the diagonal of its K; here the variance is whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,7 +23,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, walk
-from pytensor.scalar.basic import Add, Mul
+from pytensor.scalar.basic import Add, Mul, TrueDiv
 from pytensor.tensor.basic import Alloc, AllocDiag, Eye
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
@@ -31,6 +31,8 @@ from pytensor.tensor.math import Dot
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.state_space import (
+    COSINE,
+    PERIODIC,
     MarkovFactor,
     MarkovInputs,
     product_with_cov,
@@ -40,9 +42,15 @@ from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, inte
 from pymc_augconj.recognition.graph.rewrite import constant_number, is_random
 from pymc_augconj.typing import Array
 
-# Dimension of the state and rate of the kernels at a lengthscale of one; ν = ½ twice, since PyMC's
-# Exponential has half the rate.
-_KINDS = ((1, 1.0), (1, 0.5), (2, 3.0**0.5), (3, 5.0**0.5))
+# Dimension of the state, 0 for the cosine, rate or frequency, and formula at a lengthscale of one;
+# ν = ½ twice, since PyMC's Exponential has half the rate.
+_KINDS: tuple[tuple[int, float, Callable[[Array], Array]], ...] = (
+    (1, 1.0, lambda r: np.exp(-r)),
+    (1, 0.5, lambda r: np.exp(-r)),
+    (2, 3.0**0.5, lambda r: (1.0 + r) * np.exp(-r)),
+    (3, 5.0**0.5, lambda r: (1.0 + r + r**2 / 3.0) * np.exp(-r)),
+    (0, 2.0 * np.pi, np.cos),
+)
 # Inputs at which graphs are compared with formulas, and the tolerances beside and at distance zero.
 _INPUTS = np.array([0.4, 0.0, 0.03, 0.1, 1.0, 1.7, 3.0, 8.0, 0.4])
 _TOLERANCE, _AT_ZERO = 1e-9, 4e-6
@@ -51,14 +59,15 @@ _TOLERANCE, _AT_ZERO = 1e-9, 4e-6
 class MarkovRoot(Op):
     """The product S w, in place of ``cholesky(K) @ w``, for the S of :class:`.MarkovPrior`.
 
-    Its inputs are those of the process, (n, 1), the variances, rates and noise, and w, (n, k);
-    ``orders`` are the dimensions of the states.
+    Its inputs are those of the process with its columns, (n, 1 + m), the array of a
+    :class:`.MarkovFactor`, and w, (n, k). ``orders`` and ``loadings`` are as of
+    :class:`.MarkovInputs`.
     """
 
-    __props__ = ("orders",)
+    __props__ = ("orders", "loadings")
 
-    def __init__(self, orders: tuple[int, ...]) -> None:
-        self.orders = orders
+    def __init__(self, orders: tuple[int, ...], loadings: tuple[tuple[int, int], ...] = ()) -> None:
+        self.orders, self.loadings = orders, loadings
         self._known: MarkovInputs | None = None
 
     def make_node(self, x: Any, array: Any, w: Any) -> Apply:
@@ -67,17 +76,17 @@ class MarkovRoot(Op):
         return Apply(self, [x, array, w], [w.type()])
 
     def inputs(self, x: Array) -> MarkovInputs:
-        """Return the inputs in order; those of the last call are kept."""
+        """Return the inputs in order, for x with columns; those of the last call are kept."""
         known = self._known
-        if known is None or not np.array_equal(known.x, x):
-            known = self._known = MarkovInputs(np.array(x), self.orders)
+        if known is None or not np.array_equal(known.table, x):
+            known = self._known = MarkovInputs(np.array(x), self.orders, self.loadings)
         return known
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
         """Compute the product; NaN where K has no Cholesky factor, as PyTensor's does."""
         x, array, w = inputs
         try:
-            factor = MarkovFactor(self.inputs(x[:, 0]), array)
+            factor = MarkovFactor(self.inputs(x), array)
             outputs[0][0] = np.ascontiguousarray(factor.product(np.ascontiguousarray(w.T)).T)
         except NotPositiveDefiniteError:
             outputs[0][0] = np.full(w.shape, np.nan)
@@ -90,14 +99,15 @@ class MarkovRoot(Op):
 def inputs_of(node: Apply) -> MarkovInputs:
     """Return the inputs of a :class:`MarkovRoot`'s process."""
     (x,) = interpret([node.inputs[0]])
-    return node.op.inputs(x[:, 0])
+    return node.op.inputs(x)
 
 
-def inputs_at(node: Apply, X: Array) -> Array:
-    """Return inputs for a :class:`MarkovRoot` from an array like its own, shape (P,)."""
-    found = _value(node.inputs[0], {_root(node.inputs[0]): pt.constant(X)})
+def inputs_beside(node: Apply, X: Array) -> MarkovInputs:
+    """Return the inputs of a :class:`MarkovRoot`'s process, then those from an array like its."""
+    found = _value(node.inputs[:1], {_root(node.inputs[0]): pt.constant(X)})
     assert found is not None  # as it has been read
-    return found[0][:, 0]
+    table = np.vstack([inputs_of(node).table, found[0]])
+    return MarkovInputs(table, node.op.orders, node.op.loadings)
 
 
 def is_product_with_cholesky(node: Apply) -> bool:
@@ -110,86 +120,124 @@ def is_product_with_cholesky(node: Apply) -> bool:
     return isinstance(op, Cholesky) and op.lower and factor.inputs[0].ndim == 2
 
 
-@dataclass
+_ZERO = pt.constant(0.0)
+
+
+class _Term(NamedTuple):
+    """A product of scalars and leaves; of order 0 a multiple of the identity."""
+
+    order: int = 1
+    variance: Variable = pt.constant(1.0)
+    rate: Variable = _ZERO
+    wave: int = 0
+    frequency: Variable = _ZERO
+    a: Variable = _ZERO
+    columns: tuple[Variable, ...] = ()
+
+    def times(self, other: _Term) -> _Term:
+        """Return the product; raises NotInterpretedError if it is not known to be Markov."""
+        one, two = (self, other) if self.order and self.rate is _ZERO else (other, self)
+        columns, wave = one.columns + two.columns, one if one.wave else two
+        has_noise = not (one.order and two.order)
+        if one.rate is not _ZERO or (one.wave and two.wave) or (has_noise and columns):
+            raise NotInterpretedError
+        variance = one.variance * two.variance
+        return _Term(two.order, variance, two.rate, *wave[3:6], columns)
+
+
 class _Reading:
-    """Terms of K: leaves with the scalars that multiply them."""
+    """Inputs of stationary leaves, and values of the comparison for what K depends on."""
 
-    orders: list[int] = field(default_factory=list)
-    variances: list[Variable] = field(default_factory=list)
-    rates: list[Variable] = field(default_factory=list)
-    noise: list[Variable] = field(default_factory=list)
-    #: Inputs of the Matérn leaves, and the other scalars of the graph.
-    inputs: list[Variable] = field(default_factory=list)
-    scalars: list[Variable] = field(default_factory=list)
-    #: Matrices of one number, whose lengths may be constants, with that number.
-    filled: list[tuple[Variable, Variable]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.inputs: list[Variable] = []
+        self.given: dict[Variable, Variable] = {}
+        self._rng = np.random.default_rng(0)
 
-    @property
-    def array(self) -> Variable:
-        """Graph of the variances, rates and noise."""
-        pairs = [v for pair in zip(self.variances, self.rates, strict=True) for v in pair]
-        noise = sum(self.noise[1:], self.noise[0])
-        return pt.stack([_number(v) for v in [*pairs, noise]])
+    def add(self, x: Variable, *scalars: Variable) -> None:
+        """Add the inputs of a leaf, which may be functions of the data, and its scalars."""
+        self.inputs.append(x)
+        self.given[x] = pt.constant(_INPUTS[:, None])
+        for scalar in scalars:
+            self.number(scalar)
+
+    def number(self, v: Variable, filled: Variable | None = None) -> Variable:
+        """Add a scalar, and the matrix of it, whose lengths may be constants; return it."""
+        value = self._rng.uniform(0.5, 2.0)
+        self.given[v] = pt.constant(np.full((1,) * v.type.ndim, value))
+        if filled is not None:
+            where = np.eye(_INPUTS.size) if isinstance(filled.owner.op, AllocDiag) else 1.0
+            self.given[filled] = pt.constant(value * where * np.ones(2 * (_INPUTS.size,)))
+        return _number(v)
 
 
-def linear_product(node: Apply) -> Variable | None:
-    """Return a product with a Cholesky factor in linear time; None if there is no such form."""
+def linear_product(node: Apply) -> Variable:
+    """Return a product with a Cholesky factor in linear time.
+
+    Raises NotInterpretedError if there is no such form.
+    """
     (K,), w = node.inputs[0].owner.inputs, node.inputs[1]
     reading = _Reading()
-    if not _read(K, [], reading) or not reading.inputs or not reading.noise:
-        return None
-    values = []
-    with suppress(NotInterpretedError):
-        values = interpret(reading.inputs)
-    same = [x.shape[1:] == (1,) and np.array_equal(x, values[0]) for x in values]
-    if not same or not all(same) or not np.isfinite(values[0]).all():
-        return None
-    if not _agrees(K, reading):
-        return None
-    product: Variable = MarkovRoot(tuple(reading.orders))(reading.inputs[0], reading.array, w)
+    every = _read(K, reading)
+    noise, terms = [t for t in every if not t.order], [t for t in every if t.order]
+    columns = [reduce(pt.mul, t.columns) for t in terms if t.columns]
+    inputs = reading.inputs or [0.0 * column for column in columns]
+    if not inputs or not noise:
+        raise NotInterpretedError
+    # Data that are a constant may be several of the same value.
+    roots = [root for v in [*inputs, *columns] if (root := _root(v)) is not None]
+    columns = clone_replace(columns, dict.fromkeys(roots[1:], roots[0]), rebuild_strict=False)
+    for arrays in (roots, inputs):
+        values = interpret(arrays)
+        if not all(np.isfinite(x).all() and np.array_equal(x, values[0]) for x in values):
+            raise NotInterpretedError
+    x = pt.concatenate([inputs[0], *columns], axis=1) if columns else inputs[0]
+    parameters = [v for t in terms for v in (t.variance, t.rate)]
+    loadings: tuple[tuple[int, int], ...] = ()
+    if columns or any(t.wave for t in terms):
+        parameters += [v for t in terms for v in (t.frequency, t.a)]
+        numbers = iter(range(len(columns)))
+        loadings = tuple((t.wave, next(numbers) if t.columns else -1) for t in terms)
+    array = pt.stack([_number(v) for v in [*parameters, sum(t.variance for t in noise)]])
+    op = MarkovRoot(tuple(t.order for t in terms), loadings)
+    found = _value([K, array, x], {root: _like(root) for root in roots} | reading.given)
+    if found is None or values[0].shape[1:] != (1,):
+        raise NotInterpretedError
+    few, value = op.inputs(found[2]), found[1]
+    formula = product_with_cov(few, value, transitions_of(few, value), np.eye(_INPUTS.size))
+    if not _close(found[0], formula):
+        raise NotInterpretedError
+    product: Variable = op(x, array, w)
     return product
 
 
-def _read(K: Variable, factors: list[Variable], reading: _Reading) -> bool:
-    """Add the terms of a product of scalars and K; return whether all terms are known."""
+def _read(K: Variable, reading: _Reading) -> list[_Term]:
+    """Return the terms of K, and add to what they depend on; raises like `linear_product`."""
     node = K.owner
     if node is None:
-        return False
+        raise NotInterpretedError
     kind = type(getattr(node.op, "scalar_op", None)) if isinstance(node.op, Elemwise) else None
     if kind is Add:
-        return all(_read(part, factors, reading) for part in node.inputs)
-    matrices = [v for v in node.inputs if not _is_scalar(v)]
-    if kind is Mul and len(matrices) == 1:
-        own = [v for v in node.inputs if _is_scalar(v)]
-        if any((constant_number(v) or 0.0) < 0.0 for v in own):
-            return False  # no covariance by itself, though the sum may be one
-        reading.scalars += own
-        return _read(matrices[0], [*factors, *own], reading)
-    if isinstance(node.op, Eye) or _is_white_noise(node):
-        more = [] if isinstance(node.op, Eye) else [node.inputs[0].owner.inputs[0]]
-        reading.scalars += more
-        reading.filled += [(K, scalar) for scalar in more]
-        reading.noise.append(_product([*factors, *more]))
-        return True
-    if isinstance(node.op, Alloc) and _is_scalar(node.inputs[0]):
-        reading.scalars.append(node.inputs[0])
-        reading.filled.append((K, node.inputs[0]))
-        _add(reading, 1, [*factors, node.inputs[0]], pt.constant(0.0))
-        return True
-    found = _leaf(K)
-    if found is None:
-        return False
-    order, rate, inverse, x = found
-    reading.inputs.append(x)
-    reading.scalars.append(inverse)
-    _add(reading, order, factors, rate * pt.abs(_number(inverse)))
-    return True
-
-
-def _add(reading: _Reading, order: int, factors: Sequence[Variable], rate: Variable) -> None:
-    reading.orders.append(order)
-    reading.variances.append(_product(factors))
-    reading.rates.append(rate)
+        return [term for v in node.inputs for term in _read(v, reading)]
+    # A Matérn covariance is a product, too.
+    leaf = _leaf(K, reading)
+    if leaf is None and kind is Mul:
+        products = [_Term()]
+        for v in node.inputs:
+            if _is_scalar(v) and (constant_number(v) or 0.0) < 0.0:
+                raise NotInterpretedError  # no covariance by itself, though the sum may be one
+            terms = [_Term(1, reading.number(v))] if _is_scalar(v) else _read(v, reading)
+            products = [one.times(two) for one in products for two in terms]
+        return products
+    if isinstance(node.op, Eye):
+        leaf = _Term(0)
+    elif _is_white_noise(node):
+        leaf = _Term(0, reading.number(node.inputs[0].owner.inputs[0], K))
+    elif isinstance(node.op, Alloc) and _is_scalar(node.inputs[0]):
+        leaf = _Term(1, reading.number(node.inputs[0], K))
+    leaf = leaf or _column(K) or _periodic(K, reading)
+    if leaf is None:
+        raise NotInterpretedError
+    return [leaf]
 
 
 def _is_white_noise(node: Apply) -> bool:
@@ -206,32 +254,45 @@ def _number(v: Variable) -> Variable:
     return pt.as_tensor(v).reshape(()).astype("float64")
 
 
-def _product(factors: Sequence[Variable]) -> Variable:
-    total = pt.constant(1.0)
-    for factor in factors:
-        total = total * _number(factor)
-    return total
+def _column(K: Variable) -> _Term | None:
+    """Return φφᵀ, of which the comparison decides whether it is that."""
+    is_product = isinstance(getattr(K.owner.op, "core_op", K.owner.op), Dot)
+    left = K.owner.inputs[0]
+    return _Term(columns=(left,)) if is_product and left.ndim == 2 and _is_data(left) else None
 
 
-def _leaf(K: Variable) -> tuple[int, float, Variable, Variable] | None:
-    """Return order, rate, 1/ℓ and the inputs of a Matérn covariance."""
+def _leaf(K: Variable, reading: _Reading) -> _Term | None:
+    """Return a Matérn or a cosine covariance."""
     # With a constant ℓ other products are of data and a scalar, too.
     for scaled, inverse, x in _scaled_inputs(K):
-        found = _value(K, {scaled: pt.constant(_INPUTS[:, None])})
+        found = _value([K], {scaled: pt.constant(_INPUTS[:, None])})
         if found is None:
             continue
-        for order, rate in _KINDS:
-            # In closed form: most processes are none of these, and need no compiled filter.
-            r = rate * np.abs(np.subtract.outer(_INPUTS, _INPUTS))
-            polynomial = (1.0, 1.0 + r, 1.0 + r + r**2 / 3.0)[order - 1]
-            if _close(found[0], polynomial * np.exp(-r)):
-                return order, rate, inverse, x
+        # In closed form: most processes are none of these, and need no compiled filter.
+        distance = np.abs(np.subtract.outer(_INPUTS, _INPUTS))
+        for order, rate, formula in _KINDS:
+            if _close(found[0], formula(rate * distance)):
+                reading.add(x, inverse)
+                rate = rate * pt.abs(_number(inverse))
+                return _Term(order, rate=rate) if order else _Term(wave=COSINE, frequency=rate)
     return None
 
 
-def _value(graphs: Any, given: dict[Variable, Variable]) -> list[Array] | None:
+def _periodic(K: Variable, reading: _Reading) -> _Term | None:
+    """Return a periodic covariance, of which the comparison decides whether it is one."""
+    pairs = [v.owner.inputs for v in _results(K, TrueDiv, 3) if _is_scalar(v.owner.inputs[1])]
+    every = [v for sine, _ in pairs for v in ancestors([sine])]
+    data = [v for v in every if getattr(v.type, "ndim", 0) == 2 and _is_data(v)]
+    if len(pairs) != 2 or not data:
+        return None
+    (_, ls), (_, period) = pairs
+    reading.add(data[0], ls, period)
+    frequency, a = 2.0 * np.pi / pt.abs(_number(period)), 0.25 / _number(ls) ** 2
+    return _Term(wave=PERIODIC, frequency=frequency, a=a)
+
+
+def _value(graphs: Sequence[Variable], given: dict[Variable, Variable]) -> list[Array] | None:
     """Return the values of graphs of ``given``; None for other dependences or wrong types."""
-    graphs = graphs if isinstance(graphs, list) else [graphs]
     try:
         graphs = clone_replace(graphs, given, rebuild_strict=False)
         if all(map(is_constant, graphs)):
@@ -242,14 +303,18 @@ def _value(graphs: Any, given: dict[Variable, Variable]) -> list[Array] | None:
     return None
 
 
+def _results(K: Variable, kind: type, ndim: int) -> Iterator[Variable]:
+    """Yield results of one scalar operation."""
+    for v in walk([K], lambda v: () if v.owner is None or is_random(v) else v.owner.inputs):
+        op = getattr(v.owner, "op", None)
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, kind) and v.type.ndim == ndim:
+            yield v
+
+
 def _scaled_inputs(K: Variable) -> Iterator[tuple[Variable, Variable, Variable]]:
     """Yield products of data with a scalar, the scalar, and the data."""
-    for v in walk([K], lambda v: () if v.owner is None or is_random(v) else v.owner.inputs):
-        if v.owner is None or not isinstance(v.owner.op, Elemwise) or v.type.ndim != 2:
-            continue
-        if not isinstance(v.owner.op.scalar_op, Mul) or len(v.owner.inputs) != 2:
-            continue
-        if v.type.shape[1] not in (1, None):
+    for v in _results(K, Mul, 2):
+        if len(v.owner.inputs) != 2 or v.type.shape[1] not in (1, None):
             continue  # of several inputs
         for x, inverse in (v.owner.inputs, v.owner.inputs[::-1]):
             if _is_scalar(inverse) and not _is_scalar(x) and _is_data(x):
@@ -268,35 +333,13 @@ def _root(x: Variable) -> Variable | None:
     return roots[0] if len(roots) == 1 else None
 
 
-def _formula(orders: Sequence[int], array: Array) -> Array:
-    """Return K at the inputs of the comparison."""
-    inputs = MarkovInputs(_INPUTS, orders)
-    A, _ = transitions_of(inputs, array)
-    return product_with_cov(inputs, array, A, np.eye(_INPUTS.size))
+def _like(root: Variable) -> Variable:
+    """Return an array like a root, of the inputs of the comparison in all columns."""
+    columns = getattr(root.type, "shape", (None, None))[1] or 1
+    return pt.constant(np.repeat(_INPUTS[:, None], columns, axis=1))
 
 
 def _close(found: Array, expected: Array) -> bool:
     at_zero = np.equal.outer(_INPUTS, _INPUTS)
     bound = np.where(at_zero, _AT_ZERO, _TOLERANCE) * np.abs(expected).max()
     return found.shape == expected.shape and bool((np.abs(found - expected) <= bound).all())
-
-
-def _agrees(K: Variable, reading: _Reading) -> bool:
-    """Return whether K equals its parsed form, at a few inputs and random scalars."""
-    rng = np.random.default_rng(0)
-    given: dict[Variable, Variable] = {}
-    for root in map(_root, reading.inputs):
-        if root is None:
-            return False
-        columns = getattr(root.type, "shape", (None, None))[1] or 1
-        given[root] = pt.constant(np.repeat(_INPUTS[:, None], columns, axis=1))
-    for scalar in reading.scalars:
-        value = rng.uniform(0.5, 2.0)
-        shape = (1,) * scalar.type.ndim
-        given[scalar] = pt.constant(np.full(shape, value))
-    for K_of, scalar in reading.filled:
-        where = np.eye(_INPUTS.size) if isinstance(K_of.owner.op, AllocDiag) else 1.0
-        value = given[scalar].data.item() * where * np.ones((_INPUTS.size, _INPUTS.size))
-        given[K_of] = pt.constant(value)
-    found = _value([K, reading.array], given)
-    return found is not None and _close(found[0], _formula(reading.orders, found[1]))

@@ -13,9 +13,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
-from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.linalg.state_space import MarkovFactor, transitions_of
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_at, inputs_of
+from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_beside, inputs_of
 from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.typing import Array
 
@@ -29,14 +29,13 @@ _NAME = "the covariance at the old and new inputs"
 class MarkovProcess:
     """A process at its own inputs and P new ones.
 
-    ``array`` has its variances, rates and noise as a function of variables of the model, by name.
+    ``array`` has that of a :class:`.MarkovFactor` as a function of variables of the model, by name.
     """
 
     def __init__(self, node: Apply, array: PointFunction, Xnew: Array) -> None:
         self.array, self.inputs = array, inputs_of(node)
         if len(Xnew):
-            x = np.append(self.inputs.x, inputs_at(node, Xnew))
-            self._every = MarkovInputs(x, self.inputs.orders.tolist())
+            self._every = inputs_beside(node, Xnew)
 
     @classmethod
     def find(cls, model: Model, name: str, Xnew: Array) -> MarkovProcess | None:
@@ -64,12 +63,13 @@ class MarkovProcess:
         ``array`` is the value of :attr:`array`; ``diagonal``, (P,), has the prior variances at the
         new inputs, white noise included. With ``joint`` the entries of a draw are drawn jointly.
         """
-        n, noise, variance = self.inputs.size, array[-1], float(array[:-1:2].sum())
-        size = self._every.size - n
+        n, noise, every = self.inputs.size, array[-1], self._every
+        size, motion = every.size - n, transitions_of(every, array)
+        variance = every.back(np.broadcast_to(motion.variance, every.size))[n:]
         extra = np.append(np.full(n, noise), np.full(size, 1.0 / SMALLEST_PRECISION))
-        given = MarkovFactor(self._every, np.append(array[:-1], 0.0), extra, _NAME)
-        smooth = np.append(array[:-1], _ROUNDING * variance)
-        prior = MarkovFactor(self._every, smooth, None, _NAME)
+        given = MarkovFactor(every, np.append(array[:-1], 0.0), extra, _NAME, motion)
+        smooth = np.append(array[:-1], _ROUNDING * np.max(motion.variance))
+        prior = MarkovFactor(every, smooth, None, _NAME, motion)
 
         def mean(deviation: Array) -> Array:
             weights = given.solve(np.pad(deviation, ((0, 0), (0, size))))

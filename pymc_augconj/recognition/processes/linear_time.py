@@ -7,6 +7,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.latents.markov import (
     inputs_of,
@@ -16,8 +17,8 @@ from pymc_augconj.recognition.latents.markov import (
 
 from .copies import empty_like, register
 
-# Fewer values are faster by a dense factorisation, which takes fewer calls. Fewer unsorted inputs
-# take a dense factorisation too, which defines PyMC's whitened values.
+# Fewer values, times a tenth of the dimension of a large state, are faster by dense factorisations,
+# which take fewer calls. Fewer unsorted inputs take these too: they define PyMC's whitened values.
 _FEWEST, _FEWEST_UNORDERED = 200, 4000
 
 
@@ -54,10 +55,12 @@ def _products(model: Model) -> dict[Variable, Variable]:
         length = node.inputs[1].type.shape[0]
         if (static_shape(node.inputs[1])[0] if length is None else length) < _FEWEST:
             continue
-        product = linear_product(node)
-        if product is None:
+        try:
+            product = linear_product(node)
+        except NotInterpretedError:
             continue
         inputs = inputs_of(product.owner)
-        if inputs.order is None or inputs.size >= _FEWEST_UNORDERED:
+        few = inputs.size < _FEWEST * max(1.0, inputs.dimension / 10)
+        if not few and (inputs.order is None or inputs.size >= _FEWEST_UNORDERED):
             found[var] = product
     return found

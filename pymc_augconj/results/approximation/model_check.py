@@ -91,7 +91,7 @@ def _check_markov(block: MarkovPrior, model: Any, name: str, theta: Point) -> No
     same = process is not None and set(process.array.names) <= set(theta)
     if same and process is not None:
         found = np.asarray(process.array(theta))
-        same = np.array_equal(process.inputs.x, block.inputs.x) and (
+        same = np.array_equal(process.inputs.table, block.inputs.table) and (
             found.shape == block.array.shape
             and np.allclose(found, block.array, rtol=_TOLERANCE, atol=0.0)
         )
