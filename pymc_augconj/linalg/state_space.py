@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 # Rounding errors of a pivot, in units of EPS times the variance of the process: against 50 digits
 # they were below one, for gaps from 1e-9 to 10 lengthscales.
 _UNITS = 8.0
-# Share of the variance that harmonics leave out, their largest number, which is that of ℓ = 0.021,
-# and one for the cost.
-_LEFT_OUT, _MOST_HARMONICS, _TYPICAL_HARMONICS = 1e-15, 200, 10
+# Share of the variance that harmonics leave out, their number for the cost, and the largest one,
+# which is that of the shortest lengthscale of a period.
+_LEFT_OUT, _TYPICAL_HARMONICS, _MOST_HARMONICS, SHORTEST = 1e-15, 10, 200, 0.021
 # P of unit variance for each dimension of the state.
 _STATIONARY = (
     np.eye(1),
@@ -184,10 +184,9 @@ def _harmonics(a: float) -> Array:
     weights = 2.0 * ive(np.arange(_MOST_HARMONICS + 1), a)
     weights[0] *= 0.5
     rest = np.cumsum(weights[::-1])[::-1]
-    if not weights[-1] < 0.1 * _LEFT_OUT:
-        raise NotPositiveDefiniteError(
-            f"expected a periodic kernel with a lengthscale above 0.021, found {0.5 / a**0.5:.2g}"
-        )
+    if SHORTEST * a**0.5 > 0.5:
+        found = f"expected Periodic with an ls of at least {SHORTEST}, found {0.5 / a**0.5:.2g}"
+        raise NotPositiveDefiniteError(found)
     return np.asarray(weights[rest > _LEFT_OUT])
 
 

@@ -33,6 +33,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.state_space import (
     COSINE,
     PERIODIC,
+    SHORTEST,
     MarkovFactor,
     MarkovInputs,
     product_with_cov,
@@ -286,6 +287,8 @@ def _periodic(K: Variable, reading: _Reading) -> _Term | None:
     if len(pairs) != 2 or not data:
         return None
     (_, ls), (_, period) = pairs
+    if (constant_number(ls) or 1.0) < SHORTEST:
+        return None  # of too many cosines
     reading.add(data[0], ls, period)
     frequency, a = 2.0 * np.pi / pt.abs(_number(period)), 0.25 / _number(ls) ** 2
     return _Term(wave=PERIODIC, frequency=frequency, a=a)

@@ -160,6 +160,7 @@ def test_read_processes_have_the_values_of_the_model(name):
         lambda ls, eta: 2.0 * cov.Matern32(1, ls=ls) + (-0.2) * cov.Matern32(1, ls=ls),
         lambda ls, eta: cov.Cosine(1, ls=ls) * cov.Cosine(1, ls=eta),
         lambda ls, eta: cov.ExpQuad(1, ls=ls) * cov.Periodic(1, period=eta, ls=1.0),
+        lambda ls, eta: cov.Matern32(1, ls=ls) * cov.Periodic(1, period=eta, ls=0.02),
         lambda ls, eta: cov.Matern32(1, ls=ls) + cov.Linear(1, c=eta),
         lambda ls, eta: cov.WhiteNoise(ls) * cov.Linear(1, c=1.0) + cov.Matern32(1, ls=eta),
         # Its scaled input is no data.
