@@ -97,8 +97,8 @@ class LatentBlock(GaussianStructure):
     #: Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, (size,
     #: size); ``"factor"`` its lower Cholesky factor; ``"diagonal"`` standard deviations,
     #: (copies·size,); ``"standard"`` ones, likewise; ``"precision"`` entries of Q = K⁻¹, (E,), and
-    #: for W random walks the precisions of their first values, (E + W,); ``"markov"`` variances and
-    #: rates of processes, and the variance of noise; ``"kronecker"`` the factors of K, flat. See
+    #: for W random walks the precisions of their first values, (E + W,); ``"markov"`` the array
+    #: of a :class:`.MarkovFactor`; ``"kronecker"`` the factors of K, flat. See
     #: :mod:`pymc_augconj.latents.joint`.
     kind: str
     scale: PointMap[Array]
