@@ -13,15 +13,15 @@
 
 For several groups of predictors, or where latents are divided into factors, moves 3 and 4 update
 one part of the latents after another. Hyperparameters of the covariance of one block (of one factor
-also of its design) then have an update of their own; others belong to *joint*, and those of exact
-likelihoods alone to *likelihood*.
+also of its design) then have an update of their own; others belong to *joint*. Those of exact
+likelihoods are updated with the last factor, which is the largest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from .model import EntryDensities, Hyperparameter, LatentGaussianModel
@@ -136,7 +136,7 @@ def make_plan(
     }
     of_blocks: dict[str, tuple[Hyperparameter, ...]] = {}
     for h in chosen["joint"] if grouped else ():
-        only = _block_of_factor if factors else _only_block
+        only = partial(_block_of_factor, factors=factors) if factors else _only_block
         name = only(model, h) if h.role == "prior" else None
         if name is not None:
             of_blocks[name] = (*of_blocks.get(name, ()), h)
@@ -202,13 +202,17 @@ def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> s
     return None if own[0].copies > 1 or own[0].is_independent else own[0].name
 
 
-def _block_of_factor(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
-    """Return a block of the only factor whose prior or design has this parameter, else None."""
-    params = [site.params for site in model.sites]
-    if _is_read(hyperparameter, [*_reads(model, maps=False), *params]):
-        return None
-    pairs = zip(model.blocks, model.maps, strict=True)
-    return next((b.name for b, A in pairs if _is_read(hyperparameter, [b.scale, A])), None)
+def _block_of_factor(
+    model: LatentGaussianModel, hyperparameter: Hyperparameter, factors: Factors
+) -> str | None:
+    """Return the first block of the only factor with it, the last one's if none has; else None."""
+    blocks, maps, h = model.blocks, model.maps, hyperparameter
+    found = [
+        own for own in factors.blocks if any(_is_read(h, [blocks[i].scale, maps[i]]) for i in own)
+    ]
+    others = _reads(model, maps=False) + [site.params for site in model.sites if found]
+    own = found[0] if found else factors.blocks[-1]
+    return None if _is_read(h, others) else blocks[own[0]].name
 
 
 def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ...]:

@@ -66,7 +66,8 @@ def choose_updates(
             "hyper_sampler='nuts': expected hyperparameters that enter covariances and offsets "
             "only; use hyper_sampler='slice' for this model"
         )
-    given_latents = ("likelihood", "level") if hyper_sampler == "auto" else ()
+    of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
+    mixed = ("likelihood", "level", *of_factors) if hyper_sampler == "auto" else ()
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, tails that
         # ellipses alone are long in leaving; and structured evidence costs little.
@@ -80,7 +81,7 @@ def choose_updates(
         move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
         for move in plan.moves
     }
-    updates |= dict.fromkeys(given_latents, MixedUpdate)
+    updates |= dict.fromkeys(mixed, MixedUpdate)
     updates["collapsed"] = {
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,

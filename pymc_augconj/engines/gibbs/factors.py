@@ -112,10 +112,10 @@ def choose_factors(
 
 
 def _by_size(sizes: Sequence[int], maps: Sequence[LinearMap]) -> list[set[int]]:
-    """Return a factor for every large block of selected values, and one for all others."""
+    """Return a factor for every large block of selected values, and first one for all others."""
     large = [
-        i for i, size in enumerate(sizes)
-        if size > _SMALL and isinstance(maps[i], RowSelection | SelectionSum)
+        i for i in np.argsort(sizes, kind="stable").tolist()
+        if sizes[i] > _SMALL and isinstance(maps[i], RowSelection | SelectionSum)
     ]  # fmt: skip
     rest = {i for i in range(len(sizes)) if i not in large}
     return [*([rest] if rest else []), *({i} for i in large)]
