@@ -15,9 +15,9 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-import pymc_augconj as pac
 from benchmarks.harness import Row, Settings, measure
 from benchmarks.sampling import against_nuts, timed
+from pymc_augconj.api.native_step import NativeGibbs
 
 #: Rows; levels of the factors, the last of which has those of the second nested in it.
 SIZES = {
@@ -85,11 +85,12 @@ def rows(settings: Settings) -> Iterator[Row]:
 
 
 def chain(*, kind: str, size: str, tune: int, draws: int) -> dict[str, Any]:
-    """Time the steps of one chain, and count the effective samples of its scales."""
+    """Time the steps of one chain of ``pac.sample``; count the effective samples of its scales."""
     model, scales = build(kind, *SIZES[size], COVARIATES.get(size, 0))
     names = [model.rvs_to_values[model[name]].name for name in scales]
     start = time.process_time()
-    step = pac.AugmentedGibbs(model=model)
+    step = NativeGibbs(model=model)
+    step.prepare(None, tune + draws)
     read, point, found = time.process_time() - start, model.initial_point(), []
     step.setup_chain(np.random.default_rng(1), tune, draws)
     for i in range(tune + draws):

@@ -14,6 +14,7 @@ from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning
 
+from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.native.fixed import FixedLoop
 from pymc_augconj.engines.gibbs.native.loop import Drawn, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo
@@ -148,9 +149,10 @@ class AugmentedGibbs(PythonGibbs):
         if steps >= _FEWEST and all(learn) and self.alternation.companion is None:
             start = self._default_start
             self._loop = None
-            for kind in (FixedLoop, NativeLoop):
+            sampler = self.make_sampler(start)
+            for kind in (FixedLoop, FactorLoop, NativeLoop):
                 with suppress(NoTapeError):
-                    self._loop = self._loop or kind(self.make_sampler(start), start, recorded)
+                    self._loop = self._loop or kind(sampler, start, recorded)
                     self.alternation.ridges = ()
         return self._loop is not None
 

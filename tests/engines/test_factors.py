@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from types import SimpleNamespace
 
 import arviz as az
@@ -12,15 +14,18 @@ from scipy.linalg import block_diag
 
 import pymc_augconj as pac
 from pymc_augconj.api import step as step_module
+from pymc_augconj.api.native_step import NativeGibbs
 from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.linalg.linear_map import RowSelection, SelectionSum
 from pymc_augconj.plan import Factors
+from pymc_augconj.python_mode.tape import NoTapeError
 
 STANDARD_ERRORS = 5.0
 CHAINS, FEWER, FEWEST = 60, 30, 12
@@ -57,6 +62,23 @@ def normal_and_student():
     eta = i0 + slope * X + crossed("a", 3, SMALL, False) + crossed("b", 5, LARGE) * X
     pm.Normal("y", eta, noise, observed=zeros("y"))
     pm.StudentT("y2", nu=4, mu=eta, sigma=0.7, observed=zeros("y2"))
+
+
+def log_normal():
+    """A known offset, covariates, and effects around another effect."""
+    i0, slopes = pm.Normal("i0", 0, 1), pm.Normal("slopes", 0, 1, shape=2)
+    a = pm.Normal("a", i0, pm.HalfNormal("sd a", 0.8), shape=3)
+    b, scale = pm.Normal("b", 0, 1, shape=5), pm.HalfNormal("sd b", 0.8)
+    eta = 0.1 * X + pm.math.dot(np.stack([X, X**2], axis=1), slopes)
+    eta = eta + a[SMALL] + 2.0 * scale * b[LARGE] * X + crossed("c", 2, ABOVE)
+    pm.LogNormal("y", eta, 2.0 * pm.HalfNormal("noise"), observed=np.exp(_RNG.normal(size=N)))
+
+
+def normal():
+    """Factors that nothing is learned of, and known noises."""
+    eta = pm.Normal("i0", 0, 1) + crossed("a", 3, SMALL) + pm.Normal("b", 0, 2, shape=5)[LARGE]
+    eta = eta + pm.Normal("d", 0, 2, shape=2)[ABOVE]
+    pm.Normal("y", eta, np.linspace(0.5, 1.0, N), observed=_RNG.integers(-1, 2, size=N))
 
 
 def negative_binomial():
@@ -207,6 +229,96 @@ def test_sites_move_with_the_cutpoints(moves):
         held.draw_auxiliary(rng, y, eta, moved, 0)
         differences.append(np.diff(held.residuals(y, eta + t, moved), axis=0))
     assert np.allclose(*differences, rtol=1e-9) == moves
+
+
+# -- the compiled loop ----------------------------------------------------------------------------
+
+
+def both(build):
+    """Return a step and its loop."""
+    with pm.Model() as model:
+        build()
+    step = NativeGibbs(model=model)
+    sampler = step.make_sampler(step._default_start)
+    return step, sampler, FactorLoop(sampler, step._default_start)
+
+
+@pytest.fixture
+def one_by_one(by_factor, monkeypatch):
+    monkeypatch.setattr(parts_module, "best_share", lambda rate, cost: 0.0)
+
+
+@pytest.mark.parametrize("build", [log_normal, normal])
+def test_the_loop_makes_the_steps_of_python(build, one_by_one):
+    step, sampler, loop = both(build)
+    assert len(loop._factors) == len(step.plan.factors.blocks)
+    assert any(part.shifts for part in sampler.parts)
+    at, ours, theirs = step._default_start, np.random.default_rng(3), np.random.default_rng(3)
+    # Until the first window ends nothing but moments is learned.
+    given = copy.deepcopy(step._updates)
+    block = loop.run(ours, sampler, at, given, 20, tune=True)
+    updates = {move: partial(own, tune=True) for move, own in step._updates.items()}
+    for row, found in enumerate(block.points()):
+        at, info = sampler.step(theirs, at, updates)
+        assert list(found) == list(at)
+        for name, value in at.items():
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10)
+        assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-10)
+        assert block.log_density[row] == pytest.approx(sampler.log_density(at), rel=1e-10)
+        assert block.evaluations[row] == info.evaluations
+    assert block.steps == 20
+    assert ours.bit_generator.state == theirs.bit_generator.state
+    for move, own in step._updates.items():
+        for name, value in own.state.items():
+            expected = value if value is not None else np.nan
+            found = given[move].state[name]
+            np.testing.assert_allclose(
+                np.nan if found is None else found, expected, atol=1e-10, err_msg=name
+            )
+
+
+def test_blocks_of_the_loop_do_not_change_its_draws(one_by_one):
+    step, sampler, loop = both(log_normal)
+    rng, start, whole = np.random.default_rng(3), step._default_start, []
+    for sizes in ((12,), (7, 5)):
+        at, rng = start, np.random.default_rng(3)
+        for steps in sizes:
+            block = loop.run(rng, sampler, at, step._updates, steps, tune=False)
+            at = [*block.points()][-1]
+        whole.append(block.outputs[-1])
+    np.testing.assert_array_equal(*whole)
+
+
+def test_a_loop_that_forgets_the_other_factors_is_found(one_by_one, monkeypatch):
+    """The negative control: the log density is compared with Python's."""
+    multiply = FactorLoop._multiply
+
+    def forget(self, prior, numbers, v):
+        multiply(self, prior, numbers, v)
+        self._omega[:3] = 0.0
+
+    monkeypatch.setattr(FactorLoop, "_multiply", forget)
+    with pm.Model() as model:
+        log_normal()
+    with pytest.raises(pac.AugmentationError, match="native step: expected a log density"):
+        pac.sample(model=model, draws=500, tune=20, chains=1, random_seed=1, progressbar=False)
+
+
+def several_precisions():
+    eta = pm.Normal("i0", 0, 1) + crossed("a", 3, SMALL) + crossed("b", 5, LARGE)
+    pm.Normal("y", eta, pm.HalfNormal("noise", shape=2)[ABOVE], observed=np.zeros(N))
+
+
+def a_bent_design():
+    eta = pm.Normal("i0", 0, 1) + crossed("b", 5, LARGE)
+    eta = eta + pm.Normal("a", shape=3)[SMALL] * pm.math.exp(X * pm.HalfNormal("rate"))
+    pm.Normal("y", eta, 1.0, observed=np.zeros(N))
+
+
+@pytest.mark.parametrize("build", [bernoulli, counts, several_precisions, a_bent_design])
+def test_other_steps_are_for_python(build, one_by_one):
+    with pytest.raises(NoTapeError):
+        both(build)
 
 
 # -- directions -----------------------------------------------------------------------------------

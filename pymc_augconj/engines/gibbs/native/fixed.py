@@ -28,7 +28,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 
 from .loop import Block, NativeLoop, of_all_steps
-from .problem import Layout
+from .problem import make_layout
 from .row_tapes import join, read_row_tape
 from .rows import read_params
 
@@ -75,12 +75,8 @@ class FixedLoop(NativeLoop):
         self._fixed = fixed_kernel
         for part in (0, 1):
             held.read_part(self._tapes, registers, self._tapes.file, part)
-        entries, stop = {}, 0
-        for b in model.blocks:
-            entries[b.value_name] = slice(stop, stop + b.total_size), b.shape
-            stop += b.total_size
-        self.layout = Layout(entries, {}, np.arange(size))
-        self._recorded = of_all_steps(recorded, entries, size)
+        self.layout = make_layout(plan, model.blocks, np.arange(size))
+        self._recorded = of_all_steps(recorded, self.layout.entries, size)
         self._given: tuple[Any, Any, float] | None = None
         self._v, self._block = np.zeros(size), None
 
@@ -117,14 +113,9 @@ class FixedLoop(NativeLoop):
         return found, evidence
 
     def _made(
-        self,
-        rng: np.random.Generator,
-        sampler: GibbsSampler,
-        point: Point,
-        updates: Mapping[str, Any],
-        steps: int,
-        tune: bool,
-    ) -> Block:
+        self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
+        updates: Mapping[str, Any], steps: int, tune: bool,
+    ) -> Block:  # fmt: skip
         outputs, stats = np.empty((steps, self._v.size)), np.empty((4, steps))
         if not steps or sampler.follows:
             return self._block_of(outputs[:0], np.empty((6, 0)), point)

@@ -294,25 +294,11 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
 
 @njit(**WITHOUT_COUNTS, nogil=True)
 def run_steps(
-    rng: np.random.Generator,
-    p: Problem,
-    e: Entries,
-    w: Work,
-    u: Learned,
-    x: Array,
-    u_likelihood: Learned,
-    x_likelihood: Array,
-    u_level: Learned,
-    x_level: Array,
-    widths: Array,
-    n_tunes: Index,
-    v: Array,
-    sweeps: int,
-    slices: int,
-    overrelaxation: float,
-    outputs: Array,
-    stats: Array,
-) -> int:
+    rng: np.random.Generator, p: Problem, e: Entries, w: Work, u: Learned, x: Array,
+    u_likelihood: Learned, x_likelihood: Array, u_level: Learned, x_level: Array,
+    widths: Array, n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float,
+    outputs: Array, stats: Array,
+) -> int:  # fmt: skip
     """Make steps; return how many were made.
 
     Parameters

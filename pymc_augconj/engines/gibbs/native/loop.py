@@ -139,25 +139,13 @@ class NativeLoop:
         return next(self._block.points())
 
     def run(
-        self,
-        rng: np.random.Generator,
-        sampler: GibbsSampler,
-        point: Point,
-        updates: Mapping[str, Any],
-        steps: int,
-        *,
-        tune: bool,
-    ) -> Block:
+        self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
+        updates: Mapping[str, Any], steps: int, *, tune: bool,
+    ) -> Block:  # fmt: skip
         """Make steps; fewer where one is for Python, perhaps none.
 
-        Parameters
-        ----------
-        rng, sampler, point
-        updates : mapping
-            Those of the hyperparameters, by move, with a ``schedule`` as :class:`.SliceUpdate`.
-        steps : int
-        tune : bool
-            Whether the updates learn.
+        ``updates`` are those of hyperparameters, by move, with a ``schedule`` as
+        :class:`.SliceUpdate`; they learn if told to ``tune``.
         """
         if self.whitened(point) is None:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
@@ -204,14 +192,9 @@ class NativeLoop:
         return 0 if tilted is None else tilted.count
 
     def _made(
-        self,
-        rng: np.random.Generator,
-        sampler: GibbsSampler,
-        point: Point,
-        updates: Mapping[str, Any],
-        steps: int,
-        tune: bool,
-    ) -> Block:
+        self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
+        updates: Mapping[str, Any], steps: int, tune: bool,
+    ) -> Block:  # fmt: skip
         p, kernel, v = self._problem, self._kernel, self._v.copy()
         outputs, stats = np.empty((steps, p.outputs.size)), np.empty((kernel.N_STATS, steps))
         xs = {move: self._flat(point, move) for move in MOVES}
@@ -231,12 +214,17 @@ class NativeLoop:
             each = np.split(widths, self._entries.begin[1:])
             for learned_by_entry, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
                 learned_by_entry |= {"widths": own_widths, "n_tunes": int(n)}
-            for move, own in learned.items() if tune else ():
-                state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
-                steps_out = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
-                updates[move].state |= state | steps_out
-                updates[move].end_window()
+            if tune:
+                self._take(updates, learned)
         return self._block_of(outputs[:done], stats[:, :done], point)
+
+    def _take(self, updates: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
+        """Take what updates have learned."""
+        for move, own in learned.items():
+            state = {"count": int(own.number[0]), "mean": own.mean, "scatter": own.scatter}
+            steps_out = {"widths": own.widths, "n_tunes": int(own.n_tunes[0])}
+            updates[move].state |= state | steps_out
+            updates[move].end_window()
 
     def _block_of(self, outputs: Array, stats: Iterable[Array], names: Iterable[str]) -> Block:
         def column(own: slice, shape: tuple[int, ...]) -> Array:

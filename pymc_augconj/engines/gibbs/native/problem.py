@@ -8,21 +8,22 @@ polynomial of the registers, see :mod:`.sums`, and their sites are those of :mod
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.linalg.dense import EPS, probes
-from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.plan import BY_ENTRY
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel
+from pymc_augconj.plan import BY_ENTRY, Plan
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
@@ -139,10 +140,12 @@ class Layout(NamedTuple):
     order: Index
 
 
-def make_problem(chain: Chain, point: Point) -> tuple[Problem, Entries, Layout]:
+def make_problem(
+    chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows
+) -> tuple[Problem, Entries, Layout]:
     """Return a model for the native loop, its vectors by entry, and what is recorded.
 
-    ``point`` is that of the chain.
+    ``point`` is that of the chain, and ``change`` is applied to its sites.
 
     Raises
     ------
@@ -155,7 +158,8 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Entries, Layout]:
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in plan.updated}
     log_prior = tape.evaluate(model.log_prior, entries)
     std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
-    slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
+    slots = read_slots(model, tape, entries)
+    sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
@@ -164,11 +168,10 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Entries, Layout]:
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
     latents = tape.inputs((order.size,))
-    moves = {move: plan.moves[move] for move in MOVES} | {BY_ENTRY: plan.by_entry}
-    own = {move: tuple(h.value_name for h in members) for move, members in moves.items()}
+    layout = make_layout(plan, model.blocks, order)
+    own = layout.names
     log_det = _write_values(chain, tape, entries, latents, log_det)
-    names = [*(h.value_name for h in plan.updated), *(block.value_name for block in model.blocks)]
-    outputs = [entries[name] for name in names]
+    outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
     starts, rows, cols, runs = pattern.pattern.arrays
     problem = Problem(
@@ -202,9 +205,17 @@ def make_problem(chain: Chain, point: Point) -> tuple[Problem, Entries, Layout]:
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in outputs]),
     )
-    columns = columns_of([x.shape for x in outputs])
-    layout = Layout(dict(zip(names, columns, strict=True)), own, order)
     return _contiguous(problem), _contiguous(by_entry), layout
+
+
+def make_layout(plan: Plan, blocks: Sequence[LatentBlock], order: Index) -> Layout:
+    """Return the layout of all that a plan updates, and of blocks."""
+    every: list[Hyperparameter | LatentBlock] = [*plan.updated, *blocks]
+    columns = columns_of([one.shape for one in every])
+    moves = plan.moves | {BY_ENTRY: plan.by_entry}
+    names = {move: tuple(h.value_name for h in own) for move, own in moves.items()}
+    entries = dict(zip([one.value_name for one in every], columns, strict=True))
+    return Layout(entries, names, order)
 
 
 def _contiguous(record: Any) -> Any:
@@ -345,8 +356,8 @@ def _sums(
             sums.add(factors, place, product[met], rows.of[met])
     constants = n_flat + size
     for at, parts in ((constants + 2, rows.base), (constants + 3, rows.bounds)):
-        for register, number in parts:
-            sums.add((register, none, none), at, number)
+        for register, *value in parts:
+            sums.add((register, none, none), at, *value)
     sums.add((rows.factor, none, by[first]), constants, rows.h * known[first], rows.h_of)
     square = 0.5 * rows.lam * known[first] * known[second]
     sums.add((rows.factor, by[first], by[second]), constants + 1, square, rows.of)

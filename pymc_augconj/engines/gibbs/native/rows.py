@@ -130,8 +130,8 @@ class Rows(NamedTuple):
     factor: Index
     of: Index
     h_of: Index
-    base: list[tuple[Index, Array]]
-    bounds: list[tuple[Index, Array]]
+    base: list[tuple[Any, ...]]
+    bounds: list[tuple[Any, ...]]
     drawn: Drawn
     sites: Index
     held: list[RowTape]
@@ -148,8 +148,8 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
     none, no_index = tape.constants(1.0), np.empty(0, dtype=np.intp)
     terms: list[tuple[Any, ...]] = []
     drawn, sites = [Drawn(np.empty(0), no_index, no_index, no_index, no_index)], [0]
-    base: list[tuple[Index, Array]] = []
-    bounds: list[tuple[Index, Array]] = []
+    base: list[tuple[Any, ...]] = []
+    bounds: list[tuple[Any, ...]] = []
     held: list[RowTape] = []
     # Numbers of h and of held sites follow those of every ω.
     of_held: list[Index] = []
@@ -178,13 +178,9 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
 
 
 def _exact(
-    data: SiteData,
-    point: Point,
-    tape: TapeBuilder,
-    params: Mapping[str, Any],
-    base: list[tuple[Index, Array]],
-    bounds: list[tuple[Index, Array]],
-) -> list[tuple[Any, ...]]:
+    data: SiteData, point: Point, tape: TapeBuilder, params: Mapping[str, Any],
+    base: list[tuple[Any, ...]], bounds: list[tuple[Any, ...]],
+) -> list[tuple[Any, ...]]:  # fmt: skip
     """Return the terms of an exact site; add what the log density has besides, and its bound."""
     rows, none = data.site.row_numbers, tape.constants(1.0)
     vectors = data.site.likelihood.as_vectors(params)

@@ -113,13 +113,7 @@ def _step_out(
 
 @inner
 def _explore(
-    rng: np.random.Generator,
-    p: Problem,
-    w: Work,
-    u: Learned,
-    x: Array,
-    axis: int,
-    how: int,
+    rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, axis: int, how: int
 ) -> int:
     """Move x along an axis, or along an ellipse where ``axis`` is negative.
 
