@@ -15,9 +15,9 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
+import pymc_augconj as pac
 from benchmarks.harness import Row, Settings, measure
 from benchmarks.sampling import against_nuts, timed
-from pymc_augconj.api.native_step import NativeGibbs
 
 #: Rows; levels of the factors, the last of which has those of the second nested in it.
 SIZES = {
@@ -89,7 +89,7 @@ def chain(*, kind: str, size: str, tune: int, draws: int) -> dict[str, Any]:
     model, scales = build(kind, *SIZES[size], COVARIATES.get(size, 0))
     names = [model.rvs_to_values[model[name]].name for name in scales]
     start = time.process_time()
-    step = NativeGibbs(model=model)
+    step = pac.AugmentedGibbs(model=model)
     step.prepare(None, tune + draws)
     read, point, found = time.process_time() - start, model.initial_point(), []
     step.setup_chain(np.random.default_rng(1), tune, draws)

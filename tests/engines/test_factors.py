@@ -14,7 +14,6 @@ from scipy.linalg import block_diag
 
 import pymc_augconj as pac
 from pymc_augconj.api import step as step_module
-from pymc_augconj.api.native_step import NativeGibbs
 from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
@@ -182,6 +181,7 @@ def test_forgetting_the_other_factors_is_found(by_factor, joint_distribution, mo
 def draws(model, seed, steps=1500):
     """Return draws of scales and effects, (steps, columns), after some tuning."""
     step = pac.AugmentedGibbs(model=model)
+    step.prepare(None, 300 + steps)
     step.setup_chain(np.random.default_rng(seed), 300, steps)
     step.tune, point, rows = True, model.initial_point(), []
     for i in range(300 + steps):
@@ -191,17 +191,25 @@ def draws(model, seed, steps=1500):
     return np.array(rows[300:]), step
 
 
-def test_moments_are_those_of_draws_at_once(monkeypatch):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_moments_are_those_of_draws_at_once(compiled, monkeypatch):
+    """Of a binary outcome by Python, and of a normal one by the compiled loop."""
     y = _RNG.integers(0, 2, size=N)
     with pm.Model() as model:
         i0 = pm.Normal("i0", 0.5, 1)
         eta = i0 + crossed("a", 3, SMALL) + crossed("b", 5, LARGE, False)
-        pm.Bernoulli("y", logit_p=eta, observed=y)
+        if compiled:
+            pm.Normal("y", eta, pm.HalfNormal("noise"), observed=y)
+        else:
+            pm.Bernoulli("y", logit_p=eta, observed=y)
     expected, at_once = draws(model, 1)
     monkeypatch.setattr(step_module, "choose_factors", every_block)
+    if compiled:
+        monkeypatch.setattr(parts_module, "best_share", lambda rate, cost: 0.0)
     found, by_factor = draws(model, 2)
     assert at_once.plan.factors is None
     assert by_factor.plan.factors is not None
+    assert isinstance(by_factor._loop, FactorLoop) == compiled
     for a, b in zip(found.T, expected.T, strict=True):
         for power in (1, 2):
             x, z = (a - b.mean()) ** power, (b - b.mean()) ** power
@@ -238,7 +246,7 @@ def both(build):
     """Return a step and its loop."""
     with pm.Model() as model:
         build()
-    step = NativeGibbs(model=model)
+    step = pac.AugmentedGibbs(model=model)
     sampler = step.make_sampler(step._default_start)
     return step, sampler, FactorLoop(sampler, step._default_start)
 

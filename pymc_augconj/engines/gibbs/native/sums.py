@@ -56,7 +56,8 @@ class SumBuilder:
         A value is also times the ω of an observation, where ``of`` is not negative.
         """
         every = np.broadcast_arrays(*factors, place, of, value)
-        *registers, place, of, value = (x.ravel() for x in every)
+        is_term = every[-1].ravel() != 0.0
+        *registers, place, of, value = (np.compress(is_term, x) for x in every)
         first, second, third = np.sort(np.stack(registers), axis=0)
         code = (first * _MANY + second) * _MANY + third
         self._terms.append(_summed(code, place, of, value))
