@@ -248,6 +248,8 @@ def both(build):
         build()
     step = pac.AugmentedGibbs(model=model)
     sampler = step.make_sampler(step._default_start)
+    # As after a first step, which is always Python's.
+    sampler.chain.relaxes = True
     return step, sampler, FactorLoop(sampler, step._default_start)
 
 
@@ -283,6 +285,32 @@ def test_the_loop_makes_the_steps_of_python(build, one_by_one):
             np.testing.assert_allclose(
                 np.nan if found is None else found, expected, atol=1e-10, err_msg=name
             )
+
+
+@pytest.mark.parametrize("mean", [1e4, 1e8])
+def test_observations_far_from_zero(mean, one_by_one, monkeypatch):
+    """Draws are the same: none is relaxed about a start far away, squares keep their digits."""
+
+    def smallest_first(model, *_):
+        sizes = [block.total_size for block in model.blocks]
+        return Factors(tuple((i,) for i in np.argsort(sizes).tolist()), 1.0)
+
+    monkeypatch.setattr(step_module, "choose_factors", smallest_first)
+    draws, y = [], np.random.default_rng(2).normal(size=N)
+    for shift in (0.0, mean):
+        with pm.Model() as model:
+            eta = pm.Flat("i0") + crossed("a", 3, SMALL) + crossed("b", 5, LARGE)
+            pm.Normal("y", eta, pm.HalfNormal("noise"), observed=y + shift)
+        step, rng = pac.AugmentedGibbs(model=model), np.random.default_rng(1)
+        step.setup_chain(rng, 200, 400)
+        point, found = model.initial_point(), []
+        for i in range(600):
+            if i == 200:
+                step.stop_tuning()
+            point, _ = step.step(point)
+            found.append(float(point["noise_log__"]))
+        draws.append(found)
+    np.testing.assert_allclose(draws[1], draws[0], atol=1e-5)
 
 
 def test_blocks_of_the_loop_do_not_change_its_draws(one_by_one):

@@ -36,6 +36,9 @@ class Chain:
         sweeps: int,
     ) -> None:
         self.model, self.plan, self.verifies = model, plan, False
+        #: Whether latents are a draw, so that those of factors may be over-relaxed: the effects of
+        #: a start that is far away would go too far by as much, and other factors after them.
+        self.relaxes = False
         # Observations first: reading them refuses data whose shapes have changed.
         self.data = [observe(site, sites, points[0]) for site in model.sites]
         self.parts = make_parts(model, plan, self.data, points, slices, sweeps)

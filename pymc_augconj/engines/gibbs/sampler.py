@@ -142,6 +142,7 @@ class GibbsSampler:
                 latents.draw_latents(rng, chain, state, part, relax=relax)
         self._describe(state)
         latents.draw_forward(rng, chain, state)
+        chain.relaxes = chain.relaxes or not state.info.stays
         return state.point, state.info
 
     def _draw_part(self, rng: np.random.Generator, state: State, part: Part) -> None:

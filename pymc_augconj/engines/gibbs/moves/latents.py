@@ -252,7 +252,7 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
     for factor in part.factors:
         _condition(chain, state, part, factor, eta)
         update_collapsed(rng, chain, state, factor)
-        draw_latents(rng, chain, state, factor, relax=not factor.collapsed)
+        draw_latents(rng, chain, state, factor, relax=chain.relaxes and not factor.collapsed)
         eta = factor.eta
     # Log evidences given the other factors do not add up to one.
     state.info.log_evidence = np.nan

@@ -93,7 +93,7 @@ class FactorLoop(NativeLoop):
         h = sites.h - lam * self._chain.model.offset(point)
         others = B.multiply(np.isin(np.arange(B.shape[1]), own, invert=True)).tocoo()
         others.eliminate_zeros()
-        self._rest = others.T.multiply(lam) @ others, others.T @ h, float(h @ (h / lam))
+        self._others = others.tocsr(), others.T.multiply(lam) @ others, h, lam
         (row, of), no = others.coords, np.full(others.nnz, -1)
         first = np.append(every, row)
         return sites._replace(
@@ -123,12 +123,17 @@ class FactorLoop(NativeLoop):
             np.zeros((6, steps)),
             np.empty((6, 1)),
         )
-        stats[1], (gram, right, square) = np.nan, self._rest
+        stats[1], (others, gram, h, lam) = np.nan, self._others
         for step in range(steps):
             self._multiply(part.priors.at(state), range(len(self._blocks)), v)
+            if not step:
+                # Squares about the first residuals, of which rounding leaves digits.
+                first, rest = t.copy(), h - lam * (others @ t)
+                right, square = others.T @ rest, float(rest @ (rest / lam))
             for factor, own, move, layout, registers, arrays in self._factors:
                 if factor is part.factors[-1]:
-                    self._omega[-1] = square - t @ (2.0 * right - gram @ t)
+                    away = t - first
+                    self._omega[-1] = square - away @ (2.0 * right - gram @ away)
                 moved = {name: layout.entries[name] for name in layout.names["collapsed"]}
                 theta, of_own = np.concatenate([np.ravel(state[name]) for name in moved]), v[own]
                 arrays[-1].registers[registers], x = theta, theta[: arrays[0].theta.size]
