@@ -42,7 +42,7 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import ive
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.typing import Array, Index
 
 from .dense import EPS
@@ -186,7 +186,8 @@ def _harmonics(a: float) -> Array:
     rest = np.cumsum(weights[::-1])[::-1]
     if SHORTEST * a**0.5 > 0.5:
         found = f"expected Periodic with an ls of at least {SHORTEST}, found {0.5 / a**0.5:.2g}"
-        raise NotPositiveDefiniteError(found)
+        # So that values refused here are told of.
+        raise UncertainEvidenceError(found)
     return np.asarray(weights[rest > _LEFT_OUT])
 
 
