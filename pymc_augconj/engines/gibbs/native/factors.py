@@ -40,12 +40,14 @@ class FactorLoop(NativeLoop):
     """Makes such steps; raises like :class:`.NativeLoop`."""
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
+        if not any(part.factors for part in sampler.parts):
+            raise NoTapeError("latents that are drawn at once")
         self._chain, self._part = chain, part = sampler.chain, sampler.parts[0]
         model, plan = chain.model, chain.plan
         of_factors = {move for factor in part.factors for move in factor.collapsed}
         others = any(own for move, own in plan.moves.items() if move not in of_factors)
         others = others or sampler.sweeps > 1 or not chain.is_whole
-        if others or not part.factors or part.joint_share:
+        if others or part.joint_share:
             raise NoTapeError("moves that the loop does not make")
         self.layout = make_layout(plan, model.blocks, np.arange(model.latent_size))
         self._size = max(span.stop for span, _ in self.layout.entries.values())
