@@ -287,8 +287,8 @@ def test_the_loop_makes_the_steps_of_python(build, one_by_one):
             )
 
 
-@pytest.mark.parametrize("mean", [1e4, 1e8])
-def test_observations_far_from_zero(mean, one_by_one, monkeypatch):
+@pytest.mark.parametrize(("mean", "wide"), [(1e4, False), (1e8, False), (1e4, True)])
+def test_observations_far_from_zero(mean, wide, one_by_one, monkeypatch):
     """Draws are the same: none is relaxed about a start far away, squares keep their digits."""
 
     def smallest_first(model, *_):
@@ -299,7 +299,8 @@ def test_observations_far_from_zero(mean, one_by_one, monkeypatch):
     draws, y = [], np.random.default_rng(2).normal(size=N)
     for shift in (0.0, mean):
         with pm.Model() as model:
-            eta = pm.Flat("i0") + crossed("a", 3, SMALL) + crossed("b", 5, LARGE)
+            i0 = pm.Normal("i0", 0, 1e12) if wide else pm.Flat("i0")
+            eta = i0 + crossed("a", 3, SMALL) + crossed("b", 5, LARGE)
             pm.Normal("y", eta, pm.HalfNormal("noise"), observed=y + shift)
         step, rng = pac.AugmentedGibbs(model=model), np.random.default_rng(1)
         step.setup_chain(rng, 200, 400)

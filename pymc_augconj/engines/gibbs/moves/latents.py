@@ -253,7 +253,8 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
         _condition(chain, state, part, factor, eta)
         update_collapsed(rng, chain, state, factor)
         draw_latents(rng, chain, state, factor, relax=chain.relaxes and not factor.collapsed)
-        eta = factor.eta
+        # Sums with effects of a start that are large have lost digits.
+        eta = factor.eta if chain.relaxes else chain.predictor(state.point)[part.rows]
     # Log evidences given the other factors do not add up to one.
     state.info.log_evidence = np.nan
     if part.joint_share and rng.random() < part.joint_share:
