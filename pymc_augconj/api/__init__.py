@@ -9,7 +9,7 @@
 ``evidence``               ``pac.log_evidence``: the marginal likelihood with its standard error
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``fit_bambi``              ``pac.fit_bambi``: ``pac.sample`` for models written with bambi
-``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
+``native_step``            ``pac.AugmentedGibbs``: the step method for ``pm.sample``; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_from``           predictions from posterior draws, analytic ones from an approximation
@@ -17,7 +17,7 @@
 ``report``                 tables of a parsed model, and of the moves that will sample it
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step; ``pac.warm_up``
 ``sparsify``               ``pac.sparsify``: a model through inducing points; its Gibbs step
-``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``step``                   the step method without the compiled loop
 ``step_choices``           variables, updates, sweeps and refused values of the step method
 ``stored``                 chains whose draws are in a Zarr store
 ``update``                 ``pac.update``: reweighted draws of a posterior given other data

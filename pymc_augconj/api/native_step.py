@@ -188,16 +188,16 @@ class AugmentedGibbs(PythonGibbs):
         return super().__getstate__() | own
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
-        if self._last is not None and point is not self._last:
+        last = self._last
+        if self._loop is not None and last is not None and point is not last:
             # PyMC's worker processes copy points.
-            if all(np.array_equal(point[n], value) for n, value in self._last.items()):
-                point = self._last
-            elif self._loop is not None:
+            if all(np.array_equal(point[name], value) for name, value in last.items()):
+                point = last
+            else:
                 # Another step method moves the same variables.
                 self._loop = None
-        new, stats = self._next(point)
-        self._last = new
-        return new, stats
+        self._last, stats = self._next(point)
+        return self._last, stats
 
     def _next(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         found = next(self._queue, None) if self._loop is not None else None

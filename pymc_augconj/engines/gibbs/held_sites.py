@@ -332,7 +332,7 @@ class HeldSites:
         return _Chosen(h, lam, posterior.mean, posterior.var)
 
     def _climb(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
-        """Return the target sites of the variational approximation, or none if they mislead."""
+        """Return the target sites of the variational approximation, zero if they miss too much."""
         end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
         h, lam, var = end.target_h, end.target_lam, end.cov[: end.mean.size]
         if missed_share(bound, end, self._count) > _MOST_MISSED:

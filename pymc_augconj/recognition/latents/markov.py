@@ -143,7 +143,7 @@ class _Term(NamedTuple):
         if one.rate is not _ZERO or (one.wave and two.wave) or (has_noise and columns):
             raise NotInterpretedError
         variance = one.variance * two.variance
-        return _Term(two.order, variance, two.rate, *wave[3:6], columns)
+        return wave._replace(order=two.order, variance=variance, rate=two.rate, columns=columns)
 
 
 class _Reading:

@@ -67,6 +67,9 @@ class FactorLoop(NativeLoop):
         # t; and the sum of squares.
         self._omega = np.zeros(stops[-1] + 1)
         self._factors = [self._read(factor, point, B) for factor in part.factors]
+        # The last factor is given the squares too, from the products of the others.
+        others, _, lam = self._others
+        self._gram = others.T.multiply(lam) @ others
         self._v, self._block = np.zeros(stops[-1]), None
 
     def _read(self, factor: Part, point: Point, B: csr_array) -> tuple[Any, ...]:
@@ -95,7 +98,7 @@ class FactorLoop(NativeLoop):
         h = sites.h - lam * self._chain.model.offset(point)
         others = B.multiply(np.isin(np.arange(B.shape[1]), own, invert=True)).tocoo()
         others.eliminate_zeros()
-        self._others = others.tocsr(), others.T.multiply(lam) @ others, h, lam
+        self._others = others.tocsr(), h, lam
         (row, of), no = others.coords, np.full(others.nnz, -1)
         first = np.append(every, row)
         return sites._replace(
@@ -122,10 +125,10 @@ class FactorLoop(NativeLoop):
         nothing = self._learned(updates["level"], 0, tune), np.empty(0)
         outputs, stats, found = (
             np.empty((steps, self._size)),
-            np.zeros((6, steps)),
-            np.empty((6, 1)),
+            np.zeros((self._kernel.N_STATS, steps)),
+            np.empty((self._kernel.N_STATS, 1)),
         )
-        stats[1], (others, gram, h, lam) = np.nan, self._others
+        stats[1], gram, (others, h, lam) = np.nan, self._gram, self._others
         for step in range(steps):
             self._multiply(part.priors.at(state), range(len(self._blocks)), v)
             if not step:
