@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_base import from_dict
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
@@ -80,7 +80,7 @@ class Labels:
         used = {dim for own in dims.values() for dim in own}
         coords = {dim: c for dim, c in self.coords.items() if dim in used}
         every = {**groups, "observed_data": observed} if observed else dict(groups)
-        tree = az.from_dict(every, coords=coords, dims=dims)
+        tree = from_dict(every, coords=coords, dims=dims)
         tree["posterior"].attrs.update({"inference_library": "pymc_augconj", **attrs})
         return tree
 

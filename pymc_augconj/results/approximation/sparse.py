@@ -8,11 +8,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_base import from_dict
 from scipy.linalg import solve_triangular
 
 from pymc_augconj.engines.base import FitOutcome, Iteration, ProcessPrior, SparseProblem
@@ -155,7 +155,7 @@ class SparseApproximation(Approximation):
         found = super()._drawn(rng, self._drawn_from.draw(rng, DEFAULT_DRAWS))
         inputs = {inducing_inputs_name(name): np.asarray(Z) for name, Z in self.inducing.items()}
         posterior = {name: value[None] for name, value in found.items()}
-        return az.from_dict({"posterior": posterior, "constant_data": inputs})
+        return from_dict({"posterior": posterior, "constant_data": inputs})
 
     def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
         drawn = super()._drawn(rng, whitened)

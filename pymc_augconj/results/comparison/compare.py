@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import arviz as az
+import arviz_stats as azs
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_base import rcParams
 from scipy.stats import wasserstein_distance
 
 from pymc_augconj.errors import AugmentationError
@@ -231,8 +232,8 @@ def _diagnostics(draws: np.ndarray, seconds: float) -> dict[str, float]:
         "nonfinite": np.sum(~finite),
         "rhat_max": _over_entries(np.max, _rhat(used)),
     }
-    for method, prob in (("bulk", None), ("tail", az.rcParams["stats.ci_prob"])):
-        ess = az.ess(used, method=method, prob=prob, **_AXES)
+    for method, prob in (("bulk", None), ("tail", rcParams["stats.ci_prob"])):
+        ess = azs.ess(used, method=method, prob=prob, **_AXES)
         row[f"ess_{method}_min"] = _over_entries(np.min, ess)
         row[f"ess_{method}_median"] = _over_entries(np.median, ess)
     row |= {f"{name}_per_s": row[name] / seconds for name in list(row) if name.startswith("ess")}
@@ -253,7 +254,7 @@ def _rhat(draws: np.ndarray) -> np.ndarray:
     if draws.shape[0] == 1:
         return np.full(draws.shape[2], np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return az.rhat(draws, **_AXES)
+        return azs.rhat(draws, **_AXES)
 
 
 def _lag1(draws: np.ndarray) -> np.ndarray:
@@ -283,7 +284,7 @@ def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 
     std = reference.std(axis=(0, 1), ddof=1)
     mean_diff = np.abs(draws.mean(axis=(0, 1)) - reference.mean(axis=(0, 1)))
-    mcse = np.hypot(az.mcse(draws, **_AXES), az.mcse(reference, **_AXES))
+    mcse = np.hypot(azs.mcse(draws, **_AXES), azs.mcse(reference, **_AXES))
     distance = [
         wasserstein_distance(draws[:, :, k].ravel(), reference[:, :, k].ravel()) / std[k]
         for k in range(std.size)
@@ -312,7 +313,9 @@ def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.D
             "log_likelihood: expected the same observations in every fit, got these numbers of "
             f"observations: {n_observations}; use loo_var_name to choose one variable, or loo=False"
         )
-    table = az.compare(elpds, round_to="none").rename(columns={"elpd": "elpd_loo", "se": "elpd_se"})
+    table = azs.compare(elpds, round_to="none").rename(
+        columns={"elpd": "elpd_loo", "se": "elpd_se"}
+    )
     table["high_k"] = pd.Series(
         {fit: int((elpd.pareto_k > elpd.good_k).sum()) for fit, elpd in elpds.items()}
     )
@@ -323,8 +326,8 @@ def _loo(tree: xr.DataTree, joint: xr.DataTree) -> Any:
     """Return PSIS-LOO, corrected where the draws come from an approximation."""
     stats: Any = tree["sample_stats"] if "sample_stats" in tree.children else {}
     if "log_p" not in stats or "log_q" not in stats:
-        return az.loo(joint, pointwise=True)
-    return az.loo_approximate_posterior(
+        return azs.loo(joint, pointwise=True)
+    return azs.loo_approximate_posterior(
         joint, log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True
     )
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
+from arviz_base import rcParams
 from arviz_base.labels import BaseLabeller
-from arviz_plots import PlotCollection
-from arviz_plots.visuals import labelled_title
+from arviz_stats import ess
 
 from pymc_augconj.errors import AugmentationError
 
 from .fits import SAMPLE_DIMS, Fits, as_datatrees, common_posteriors, is_moving, scalar_draws
+
+if TYPE_CHECKING:
+    # Loaded by the functions that draw, because it takes long, and chooses a display.
+    from arviz_plots import PlotCollection
 
 MAX_LAG = 100
 _PANEL = (3.6, 2.0)  # width and height of a panel, inches
@@ -24,9 +27,9 @@ _LEGEND_WIDTH = 1.2  # inches
 _WRAP = 3  # panels in a row
 
 # One panel per entry and fit, with the chains of that fit.
-_BY_FIT = {"rank": az.plot_rank, "trace": az.plot_trace, "autocorr": az.plot_autocorr}
+_BY_FIT = ("rank", "trace", "autocorr")
 # One panel per entry, with all fits in it.
-_OVERLAID = {"ess_evolution": az.plot_ess_evolution, "dist": az.plot_dist}
+_OVERLAID = ("ess_evolution", "dist")
 
 KINDS = (*_BY_FIT, *_OVERLAID, "forest")
 
@@ -112,13 +115,16 @@ def _draw(
 
     ArviZ would pad fits of unequal chains or draws with NaN, which ranks take for alarms.
     """
+    import arviz_plots as azp
+    from arviz_plots.visuals import labelled_title
+
     data = xr.concat(
         [tree["posterior"].to_dataset() for tree in fits.values()], dim="fit", join="outer"
     ).assign_coords(fit=list(fits))
     if kind == "forest":
         return _draw_forest(data, plot_kwargs)
     n_panels = len(data) * (len(fits) if kind in _BY_FIT else 1)
-    max_panels = az.rcParams["plot.max_subplots"]
+    max_panels = rcParams["plot.max_subplots"]
     if max_panels is not None and n_panels > max_panels:
         raise AugmentationError(
             f"{kind}: expected at most {max_panels} panels, got {n_panels} for {list(data)}; use "
@@ -130,7 +136,7 @@ def _draw(
     for fit, tree in fits.items():
         figure.coords = {"fit": fit}
         arguments = _arguments(kind, tree, plot_kwargs, is_longest=fit == longest)
-        {**_BY_FIT, **_OVERLAID}[kind](tree, plot_collection=figure, **arguments)
+        getattr(azp, f"plot_{kind}")(tree, plot_collection=figure, **arguments)
         figure.coords = None
         _keep_visuals_of(fit, figure)
     figure.map(labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller())
@@ -141,6 +147,8 @@ def _draw(
 
 def _panels(data: xr.Dataset, kind: str) -> PlotCollection:
     """Return empty panels: a row an entry and a column a fit, or one panel an entry."""
+    from arviz_plots import PlotCollection
+
     width, height = _PANEL
     if kind in _BY_FIT:
         return PlotCollection.grid(
@@ -180,17 +188,20 @@ def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
 
 def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollection:
     """Draw all fits at once: summaries can skip the NaN that pad the shorter fits."""
+    from arviz_plots import plot_forest
+
     n_fits = data.sizes["fit"]
     skip_padding = {name: {"skipna": True} for name in ("trunk", "twig", "point_estimate")}
     height = 1 + len(data) * (0.2 + 0.15 * n_fits)
-    defaults = {
+    defaults: dict[str, Any] = {
         "combined": True,
         "stats": skip_padding,
         "backend": "matplotlib",
         "figure_kwargs": {"figsize": (3 * _PANEL[0], height), "layout": "constrained"},
     }
     # ArviZ shifts and colours by a dimension of the name "model".
-    figure = az.plot_forest(data.rename(fit="model"), **(defaults | plot_kwargs))
+    by_model: Any = data.rename(fit="model")
+    figure = plot_forest(by_model, **(defaults | plot_kwargs))
     if n_fits > 1:
         figure.add_legend("model", title="fit")
     return figure
@@ -234,8 +245,8 @@ def _thinning(posterior: xr.Dataset) -> int:
     factor uses all chains together, and so hides their disagreement.
     """
     chains = scalar_draws(posterior)
-    ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
-    smallest = np.min(np.mean(ess, axis=0))
+    of_chains = [ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
+    smallest = np.min(np.mean(of_chains, axis=0))
     # The effective sample size of fewer than four draws is NaN; these are not thinned.
     return max(1, math.ceil(chains.shape[1] / smallest)) if np.isfinite(smallest) else 1
 
