@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pymc.logprob.utils import CheckParameterValue
 from pymc.model import Model
 from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import toposort
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
@@ -113,7 +114,9 @@ def _vectorized(model: Model, point: Mapping[str, Array]) -> Callable[[Array], t
     # Without their names: PyTensor takes "0_log__" for a dtype.
     many = [pt.tensor(dtype=v.dtype, shape=(None, *np.shape(point[v.name]))) for v in values]
     graphs = vectorize_graph(totals, dict(zip(values, many, strict=True)))
-    function = Interpreter(list(graphs), many)
+    # As PyMC evaluates them: log(1 − sigmoid(40)) is not −∞ then.
+    stable = rewrite_graph(list(graphs), include=("canonicalize", "stabilize"))
+    function = Interpreter(stable, many)
     shapes = [np.shape(point[v.name]) for v in values]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
 
 import pymc_augconj as pac
+from pymc_augconj.engines.gibbs import choice
 from pymc_augconj.engines.gibbs.choice import choose_held
 
 X = np.random.default_rng(1).standard_normal((200, 2))
@@ -19,9 +22,9 @@ def regression(likelihood):
     return model
 
 
-def classes(shift, rows=slice(None)):
+def classes(shift):
     y = np.random.default_rng(2).random(200) < expit(X @ [1.0, -0.5] + shift)
-    return lambda eta: pm.Bernoulli("y", logit_p=eta, observed=y[rows].astype(int))
+    return lambda eta: pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
 
 
 RARE = np.random.default_rng(3).binomial(500, expit(X @ [0.5, -0.5] - 5.0))
@@ -32,18 +35,20 @@ def mixed(eta):
     pm.StudentT("z", nu=4, mu=eta, sigma=1, observed=X[:, 0])
 
 
-def hierarchy(eta):
-    deviations = pm.Normal("d", 0, pm.HalfNormal("tau", 1), shape=3)
-    classes(-5.0)(eta + deviations[np.arange(200) % 3])
+def hierarchy(eta, scales=1):
+    for k in range(scales):
+        deviations = pm.Normal(f"d{k}", 0, pm.HalfNormal(f"tau{k}", 1), shape=3)
+        eta = eta + deviations[np.arange(200) // (k + 1) % 3]
+    classes(0.0)(eta)
 
 
 CHOICES = {
     "rare classes": (classes(-5.0), ("y",)),
     "common classes": (classes(0.0), ("y",)),
-    "two classes in all": (lambda eta: classes(0.0, slice(2))(eta[:2]), ()),
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
-    "with a scale to learn": (hierarchy, ()),
+    "with a scale to learn": (hierarchy, ("y",)),
+    "with many scales to learn": (partial(hierarchy, scales=4), ()),
     "large counts with a parameter to learn": (
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=300 + RARE
@@ -54,7 +59,7 @@ CHOICES = {
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=RARE
         ),
-        (),
+        ("y",),
     ),
 }
 
@@ -76,9 +81,23 @@ def test_observations_that_are_summed_keep_their_auxiliary_variables(groups, hel
     assert pac.AugmentedGibbs(model=model).held == held
 
 
-def test_a_process_keeps_its_auxiliary_variables():
+def test_large_processes_keep_their_auxiliary_variables(monkeypatch):
     with pm.Model() as model:
         f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0)).prior("f", X=X)
-        classes(-5.0)(f)
+        classes(0.0)(f)
     found = pac.recognize(model)
+    assert choose_held(found.model, found.start) == ("y",)
+    monkeypatch.setattr(choice, "_MANY_LATENTS", 199)
     assert choose_held(found.model, found.start) == ()
+
+
+def test_large_crossed_effects_keep_their_auxiliary_variables():
+    """Their latents are drawn by factor; those of fewer levels are drawn at once."""
+    rng = np.random.default_rng(5)
+    for levels, held in ((300, ()), (40, ("y",))):
+        with pm.Model() as model:
+            u, w = (pm.Normal(k, 0, pm.HalfNormal(f"sd {k}"), shape=levels) for k in "uw")
+            eta = u[rng.integers(levels, size=2000)] + w[rng.integers(levels, size=2000)]
+            pm.Bernoulli("y", logit_p=eta, observed=rng.integers(2, size=2000))
+        found = pac.recognize(model)
+        assert choose_held(found.model, found.start) == held

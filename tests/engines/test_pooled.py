@@ -141,7 +141,7 @@ def test_densities_of_observations_are_those_of_the_model():
     ("build", "n_rows", "chains"), [(bernoulli_and_binomial, 6, CHAINS), (normal, 8, FEWER)]
 )
 def test_the_step_keeps_the_joint_distribution(build, n_rows, chains, joint_distribution, always):
-    found = joint_distribution(build, seed=5)
+    found = joint_distribution(build, seed=5, sites="augmented")
     assert found.step.make_sampler(found.model.initial_point()).model.n_rows == n_rows
     z = found.z_scores(chains)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
@@ -155,7 +155,7 @@ def test_forgotten_trials_are_found(joint_distribution, monkeypatch):
         return sites(self, rng, y, eta, {"n": np.sign(params["n"])})
 
     monkeypatch.setattr(pooled._Cells, "draw_auxiliary", too_few)
-    z = joint_distribution(bernoulli_and_binomial, seed=5).z_scores(CHAINS)
+    z = joint_distribution(bernoulli_and_binomial, seed=5, sites="augmented").z_scores(CHAINS)
     assert max(map(abs, z.values())) > STANDARD_ERRORS
 
 

@@ -2,15 +2,15 @@
 
 Given ω the latents have the precision I + Φᵀ Λ_ω Φ, where the posterior has about I + Φᵀ Λ Φ,
 Λ = −∂² log p. Where ω knows too much, as of rare classes, its draws hardly move; held sites do not
-depend on it. A Python step with them takes two to four times as long, but the compiled loop draws
-no sites then, and factorises nothing where all are held and nothing but the latents is learned.
-Effective samples a second of regressions by that, held sites over auxiliary variables: 1.3 to 2.8
-for 30 to 100 observations and ten a coefficient, 5 to 25 for 200 to 1000, 1.2 to 11 for 1.5 to 3 a
-coefficient, 1.6 for 100 000. So ``sites="auto"`` holds the sites of counts and classes where
-nothing but the latents is learned, and these are fewer than observations and at most a hundred,
-unless observations can be summed to a fourth of as many. Whatever is learned, they are held if ω
-has more than ten times the likelihood's precision at the overall rate, as for rates of 1 % or
-counts of a hundred α: 1.5 to 63 times the effective samples a second there, in nine of nine models.
+depend on it, no site is drawn, and nothing is factorised where nothing but the latents is learned.
+Effective samples a second, held sites over auxiliary variables: 1.2 to 57 where nothing is learned
+but at most 500 latents, in 18 regressions and processes; 0.6 to 22, with a median of 1.9, where up
+to three hyperparameters are, in 20 models of 100 to 20 000 rows: group effects, slopes, ridge
+regressions, processes, walks, maps. It was 0.2 with six scales, and sites of 100 000 rows take
+minutes to choose. So ``sites="auto"`` holds those of counts and classes within these limits, unless
+observations can be summed to a fourth of as many, or latents are drawn by factor. Whatever is
+learned, they are held if ω has more than ten times the likelihood's precision at the overall rate,
+as for rates of 1 % or counts of a hundred α: 1.5 to 63 times the effective samples a second there.
 
 Several classes have a predictor each, and auxiliary variables draw one given the others: held sites
 give 1.0 to 106 times as many effective samples a second, and are taken. So they are for groups of
@@ -29,16 +29,19 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.components import find_components
+from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
 
+from .factors import choose_factors
 from .pooled import pool
 
-# Latents for which the compiled loop's dense roots are small; how many times fewer auxiliary
-# variables there are than observations where these are summed before; precision of the site given
-# ω over that of the likelihood, beyond which ω knows too much.
-_MANY_LATENTS, _FEWER, _TOO_PRECISE = 100, 4, 10.0
+# Latents for which the compiled loop's dense roots are small; hyperparameters of which one ellipse
+# moves all; rows beyond which sites take long to choose; how many times fewer auxiliary variables
+# there are than observations where these are summed before; precision of the site given ω over that
+# of the likelihood, beyond which ω knows too much.
+_MANY_LATENTS, _MANY_LEARNED, _MANY_ROWS, _FEWER, _TOO_PRECISE = 500, 3, 20_000, 4, 10.0
 
 
 def choose_held(
@@ -67,13 +70,17 @@ def choose_held(
     grouped = {s.name for s in model.sites if len(s.likelihood.groups) > 1}
     if grouped and _is_tied(model, held, [point, *probes]):
         return tuple(s.name for s in model.sites if s.name in grouped.union(held))
-    if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
-        return held
     kinds = [site.likelihood for site in model.sites]
-    if not all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds):
+    alone = all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds)
+    learned = sum(h.size for h in model.hyperparameters)
+    if held or not alone or learned > _MANY_LEARNED or model.n_rows > _MANY_ROWS:
         return held
-    few = _FEWER * pool(model, [point, *probes]).n_rows < model.n_rows
-    return held if model.hyperparameters or few else tuple(site.name for site in model.sites)
+    if not learned and model.latent_size > _MANY_LATENTS:
+        return held
+    points, every = [point, *probes], tuple(site.name for site in model.sites)
+    few = _FEWER * pool(model, points).n_rows < model.n_rows
+    by_factor = choose_factors(model, every, point, LatentPriors(model, points).groups)
+    return held if few or by_factor else every
 
 
 def _has_one_precision(site: Site, point: Point) -> bool:
