@@ -108,7 +108,7 @@ class OrderedDensity:
         is_class = k.size == 0 or (np.min(y) >= 0 and np.max(y) <= cutpoints.size)
         k = k if is_class else np.clip(k, 0, cutpoints.size)
         with np.errstate(all="ignore"):
-            # One gap a class, e^l and e^−u of which products are formed before rows are.
+            # Both factors over 1 − e^(l − u), multiplied out: each term has a number a class.
             share = -np.expm1(-np.diff(bounds))
             lower, upper = np.exp(bounds[:-1]), np.exp(-bounds[1:])
             E = np.exp(eta)
@@ -118,7 +118,7 @@ class OrderedDensity:
             found += ((1.0 + lower * upper) / share)[k]
             np.negative(np.log(found, out=found), out=found)
         if not is_class:
-            found[(y < 0) | (y > cutpoints.size)] = -np.inf
+            found[~((y >= 0) & (y <= cutpoints.size))] = -np.inf
         return found
 
 
