@@ -25,6 +25,8 @@ from pymc_augconj.typing import Array
 # Length of the first window after which the covariance is re-estimated during tuning; windows
 # double.
 _FIRST_WINDOW = 25
+# Weight of what the covariance is shrunk towards, that of five updates.
+_SHRINKAGE = 1e-3
 
 # Length of the initial interval of a slice, in standard deviations along the axis. So wide an
 # interval rarely needs stepping out, which costs two evaluations before the first proposal;
@@ -104,10 +106,13 @@ class SliceUpdate:
         n = state["count"]
         if n < state["window"]:
             return
-        # Shrunk towards a small multiple of the identity, as Stan does for its metric.
-        cov = state["scatter"] / (n - 1) * (n / (n + 5.0)) + 1e-3 * (5.0 / (n + 5.0)) * np.eye(
-            self.size
-        )
+        # Shrunk as Stan's metric, but towards a small multiple of variances: a scale of many
+        # observations may have one far below that of others, and ellipses as wide as them hardly
+        # move any.
+        cov = state["scatter"] / (n - 1)
+        variances = np.diagonal(cov)
+        own = np.diag(np.where(variances > 0.0, variances, 1.0))
+        cov = (n * cov + 5.0 * _SHRINKAGE * own) / (n + 5.0)
         variances, vectors = np.linalg.eigh(cov)
         state["axes"], state["centre"] = vectors * np.sqrt(variances), state["mean"]
         state["window"] *= 2

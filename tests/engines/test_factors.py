@@ -131,8 +131,12 @@ def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
 )
 def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribution):
     found = joint_distribution(build, seed=4)
-    (part,) = found.step.make_sampler(found.model.initial_point()).parts
+    sampler = found.step.make_sampler(found.model.initial_point())
+    (part,) = sampler.parts
     assert len(part.factors) > 1
+    # Cutpoints move with their level alone.
+    given_predictors = bool(found.step.plan.likelihood) and not sampler.skips_likelihood
+    assert given_predictors == (build is negative_binomial)
     assert part.shifts or build is ordinal
     assert bool(found.step.plan.level) == (build is ordinal)
     z = found.z_scores(FEWER, 3 if build in (counts, ordinal) else 6)

@@ -240,16 +240,28 @@ def test_the_elliptical_update_keeps_its_target(kind, factor, exact):
     assert (min(p_values) > FALSE_ALARMS) == exact
 
 
-def test_the_elliptical_update_learns_centre_and_axes():
-    """Also from far outside, which the t distribution's tails lead back from."""
-    update, rng, x = EllipticalUpdate(2), np.random.default_rng(6), np.array([300.0, -500.0])
+@pytest.mark.parametrize("unit", [1.0, 1e-5])
+def test_the_elliptical_update_learns_centre_and_axes(unit):
+    """Also from far outside, which the t distribution's tails lead back from, and in any units."""
+    units, rng = np.array([1.0, unit]), np.random.default_rng(6)
+    update, x, calls = EllipticalUpdate(2), np.array([300.0, -500.0]) * units, []
     cov = np.array([[4.0, 1.8], [1.8, 1.0]])
-    target = stats.multivariate_normal([10.0, -5.0], cov).logpdf
+    normal = stats.multivariate_normal([10.0, -5.0], cov)
+
+    def target(x):
+        calls.append(x)
+        return normal.logpdf(x / units)
+
     for _ in range(800):
         x = update(target, x, rng, True)
-    axes = update.state["axes"]
-    np.testing.assert_allclose(update.state["centre"], [10.0, -5.0], atol=1.0)
+    axes = update.state["axes"] / units[:, None]
+    np.testing.assert_allclose(update.state["centre"] / units, [10.0, -5.0], atol=1.0)
     np.testing.assert_allclose(axes @ axes.T, cov, rtol=0.5, atol=0.3)
+    calls.clear()
+    for _ in range(200):
+        x = update(target, x, rng, False)
+    # One at the present value, and hardly more than one on the ellipse.
+    assert len(calls) < 200 * 2.5
 
 
 # -- choosing sites -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from numba import typeof
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
+from pymc_augconj.engines.gibbs.native import sums
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
@@ -590,3 +591,18 @@ def test_that_of_a_wrong_loop_is_not(native, build, wrong):
     vars(joint).update(wrong)
     z = joint.z_scores(25, steps=4, draws=400)
     assert max(abs(value) for value in z.values()) > 5.0
+
+
+def test_sums_of_pieces_are_those_of_all(monkeypatch):
+    rng, found = np.random.default_rng(5), []
+    factors = tuple(rng.integers(3, size=200) for _ in range(3))
+    place, of = rng.integers(4, size=200), rng.integers(-1, 2, size=200)
+    value = rng.integers(-2, 3, size=200).astype(float)
+    for together in (1 << 18, 7):
+        monkeypatch.setattr(sums, "_TOGETHER", together)
+        builder = sums.SumBuilder()
+        builder.add(factors, place, value, of)
+        builder.add(factors[:1] * 3, 2, np.zeros(200))
+        found.append(builder.finish())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)

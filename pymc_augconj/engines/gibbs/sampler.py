@@ -83,6 +83,13 @@ class GibbsSampler:
         # The first factor has the intercepts.
         own = [part.factors[0] if part.factors else part for part in self.parts]
         self.levels = given_latents.find_levels(own, {h.value_name for h in plan.level})
+        ordered = [level.data.site.params for level in self.levels if level.are_cutpoints]
+        #: Whether move 1 is left out: given many predictors cutpoints hardly move, and with their
+        #: level all of them do. The compiled loop, without factors of such sites, makes both moves.
+        self.skips_likelihood = plan.factors is not None and all(
+            h in plan.level and any(h.value_name in params.names for params in ordered)
+            for h in plan.likelihood
+        )
         self._recent = np.full(_RECENT, np.nan)
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
@@ -120,7 +127,8 @@ class GibbsSampler:
         given_latents.update_entries(rng, chain, state)
         given_latents.update_exchanges(rng, chain, state)
         given_latents.update_joint(rng, chain, state)
-        given_latents.update_likelihood(rng, chain, state)
+        if not self.skips_likelihood:
+            given_latents.update_likelihood(rng, chain, state)
         for level in self.levels:
             given_latents.update_level(rng, chain, state, level)
         for part in self.parts:

@@ -23,6 +23,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_not
+from typing import Any
 
 import numpy as np
 
@@ -110,6 +112,9 @@ class Tilted:
         self._nu = np.empty((0, 0))
         # The last posterior of move 3, and x of every ν_k there.
         self._at: tuple[Posterior | None, Array] = (None, self._nu)
+        # The same, parameters, and r of every ν_k; and r of the chosen ones, until they move on.
+        self._ratios: tuple[Posterior | None, list[Any], Array] = (None, [], self._nu)
+        self._present: Array | None = None
         self.value = 0.0
 
     @property
@@ -192,6 +197,7 @@ class Tilted:
         others = rng.standard_normal((self.ensemble - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
         self._at = (None if len(others) else given.posterior), current[None]
+        self._ratios, self._present = (None, [], self._nu), None
 
     def _carried(self, posterior: Posterior) -> Array:
         """Return x of every ν_k, which a step asks for once more."""
@@ -199,22 +205,35 @@ class Tilted:
             self._at = posterior, posterior.carried(self._nu)
         return self._at[1]
 
-    def log_sum(self, given: Conditional, candidate: Point) -> float:
+    def log_sum(self, given: Conditional) -> float:
         """Return log Σ_k exp r(f(θ, ν_k)), summed over levels."""
-        eta = given.predictor(self._carried(given.posterior))
-        return float(np.logaddexp.reduce(self._by_level(eta, candidate)).sum())
+        return float(np.logaddexp.reduce(self._ratios_at(given)).sum())
+
+    def _ratios_at(self, given: Conditional) -> Array:
+        """Return r of every ν_k by level, which the end of a slice asks for once more."""
+        params = [data.params for data, *_ in self._held]
+        posterior, known, found = self._ratios
+        if posterior is not given.posterior or any(map(is_not, params, known)):
+            found = self._by_level(given.predictor(self._carried(given.posterior)))
+            self._ratios = given.posterior, params, found
+        return found
 
     def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
         """Draw κ of every level; return the coordinates of its latents."""
-        x = self._carried(given.posterior)
+        residual, x = self._ratios_at(given), self._carried(given.posterior)
         self._at = None, x
-        residual = self._by_level(given.predictor(x))
         # Draws from probabilities that are known by their logarithms, up to a constant.
         kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)
+        self._present = residual[kappa, np.arange(kappa.size)]
         if self._levels is None:
             return np.asarray(x[kappa[0]])
         v = given.posterior.whitened(x)[kappa[self._levels.of_latents], np.arange(x.shape[1])]
         return given.posterior.coordinates(v)
+
+    def _values(self, eta: Array) -> Array:
+        """Return r of every level at the present predictors."""
+        known, self._present = self._present, None
+        return self._by_level(eta[None])[0] if known is None else known
 
     # -- move 4 -------------------------------------------------------------------------------
 
@@ -226,7 +245,7 @@ class Tilted:
             return self._draw_levels(rng, given, current, info, self._levels)
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
-        here, value = eta - centre, float(self.residual(eta))
+        here, value = eta - centre, float(self._values(eta).sum())
         follow = self.follows and posterior.differentiable
         count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
@@ -259,7 +278,7 @@ class Tilted:
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
         here, away = eta - centre, posterior.whitened(current) - posterior.whitened(mean)
-        values = self._by_level(eta[None])[0]
+        values = self._values(eta)
         for _ in range(self._slices or 1):
             other = posterior.apply(rng.standard_normal(posterior.size))
             there = given.predictor(other) - centre

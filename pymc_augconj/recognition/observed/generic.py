@@ -85,8 +85,9 @@ class OrderedDensity:
             return self._read(y, eta, params)
         y, eta = np.broadcast_arrays(y, eta[0])
         found = self.closed_form(y, eta, cutpoints)
-        bad = ~np.isfinite(found)
-        if bad.any():
+        known = np.isfinite(found)
+        if not known.all():
+            bad = ~known
             found[bad] = self._read(y[bad], eta[None, bad], params)
         return found
 
@@ -97,25 +98,28 @@ class OrderedDensity:
         for k, name in enumerate(self._names):
             lower = np.where(y == float(k + 1), params[name], lower)
             upper = np.where(y == float(k), params[name], upper)
-        of_gap = np.log(-np.expm1(lower - upper))
-        return _log_class(np.exp(eta), of_gap, np.exp(lower), np.exp(-upper))
+        of_gap, E = np.log(-np.expm1(lower - upper)), np.exp(eta)
+        return of_gap - np.log((1.0 + E * np.exp(-upper)) * (1.0 + np.exp(lower) / E))
 
     def closed_form(self, y: Array, eta: Array, cutpoints: Array) -> Array:
         """Return the density; not finite where it has no digits."""
         bounds = np.concatenate([[-np.inf], cutpoints, [np.inf]])
-        is_class = (y >= 0) & (y <= cutpoints.size)
-        k = np.where(is_class, y, 0).astype(np.intp)
+        k = np.asarray(y).astype(np.intp, copy=False)
+        is_class = k.size == 0 or (np.min(y) >= 0 and np.max(y) <= cutpoints.size)
+        k = k if is_class else np.clip(k, 0, cutpoints.size)
         with np.errstate(all="ignore"):
-            of_gap = np.log(-np.expm1(-np.diff(bounds)))
-            sides = np.exp(bounds[:-1])[k], np.exp(-bounds[1:])[k]
-            found = np.asarray(_log_class(np.exp(eta), of_gap[k], *sides))
-        found[~is_class] = -np.inf
+            # Both factors over 1 − e^(l − u), multiplied out: each term has a number a class.
+            share = -np.expm1(-np.diff(bounds))
+            lower, upper = np.exp(bounds[:-1]), np.exp(-bounds[1:])
+            E = np.exp(eta)
+            found = (lower / share)[k] / E
+            E *= (upper / share)[k]
+            found += E
+            found += ((1.0 + lower * upper) / share)[k]
+            np.negative(np.log(found, out=found), out=found)
+        if not is_class:
+            found[~((y >= 0) & (y <= cutpoints.size))] = -np.inf
         return found
-
-
-def _log_class(E: Any, of_gap: Any, by_lower: Any, by_upper: Any) -> Any:
-    """Return the log probability of l < η + ε < u, given e^η, log(1 − e^(l − u)), e^l and e^−u."""
-    return of_gap - np.log((1.0 + E * by_upper) * (1.0 + by_lower / E))
 
 
 def in_closed_form(read: LogDensity, names: tuple[str, ...]) -> tuple[LogDensity, tuple[str, ...]]:

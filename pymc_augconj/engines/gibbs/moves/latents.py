@@ -226,7 +226,7 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
         total += base + posterior.log_normalizer
         if tilted is None:
             return total
-        return total + tilted.log_sum(Conditional(posterior), candidate)
+        return total + tilted.log_sum(Conditional(posterior))
 
     def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
         stacked = *part.sites.stacked, part.sites.origin

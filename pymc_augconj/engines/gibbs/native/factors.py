@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
+from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -42,7 +43,7 @@ class FactorLoop(NativeLoop):
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         if not any(part.factors for part in sampler.parts):
             raise NoTapeError("latents that are drawn at once")
-        self._chain, self._part = chain, part = sampler.chain, sampler.parts[0]
+        chain, part = sampler.chain, sampler.parts[0]
         model, plan = chain.model, chain.plan
         of_factors = {move for factor in part.factors for move in factor.collapsed}
         others = any(own for move, own in plan.moves.items() if move not in of_factors)
@@ -66,15 +67,16 @@ class FactorLoop(NativeLoop):
         self._blocks = [np.arange(*span) for span in pairwise(stops)]
         # t; and the sum of squares.
         self._omega = np.zeros(stops[-1] + 1)
-        self._factors = [self._read(factor, point, B) for factor in part.factors]
+        # The sampler is not kept: it has the rows once more, and a chain has its own.
+        self._factors = [self._read(chain, factor, point, B) for factor in part.factors]
         # The last factor is given the squares too, from the products of the others.
         others, _, lam = self._others
         self._gram = others.T.multiply(lam) @ others
         self._v, self._block = np.zeros(stops[-1]), None
 
-    def _read(self, factor: Part, point: Point, B: csr_array) -> tuple[Any, ...]:
+    def _read(self, chain: Chain, factor: Part, point: Point, B: csr_array) -> tuple[Any, ...]:
         """Return the latents of a factor, and what the kernel reads of it."""
-        given, model, plan = copy.copy(self._chain), factor.priors.model, self._chain.plan
+        given, model, plan = copy.copy(chain), factor.priors.model, chain.plan
         # Values are those of innovations.
         blocks = tuple(replace(b, mean=None, transform=None) for b in model.blocks)
         given.model, given.order = replace(model, blocks=blocks), list(range(len(blocks)))
@@ -83,19 +85,21 @@ class FactorLoop(NativeLoop):
         others = [h for h in plan.updated if h not in plan.moves[move]]
         given.plan = Plan((), (), (), (*plan.moves[move], *others), (), ())
         own = np.concatenate([self._blocks[i] for i in factor.blocks])
-        p, entries, layout = make_problem(given, point, partial(self._given_others, point, B, own))
+        offset = chain.model.offset(point)
+        change = partial(self._given_others, offset, B, own)
+        p, entries, layout = make_problem(given, point, change)
         n_moved = sum(h.size for h in plan.moves[move])
         w = self._make_work(p)._replace(omega=self._omega)
         arrays = p._replace(theta=p.theta[:n_moved], outputs=own[:0]), entries, w
-        return factor, own[layout.order], move, layout, p.theta, arrays
+        return own[layout.order], move, layout, p.theta, arrays
 
-    def _given_others(self, point: Point, B: csr_array, own: Index, sites: Rows) -> Rows:
+    def _given_others(self, offset: Array, B: csr_array, own: Index, sites: Rows) -> Rows:
         """Return the sites, with h a function of the other latents."""
         every, c, lam = np.arange(B.shape[0]), sites.factor[0], sites.lam
         is_known = np.array_equal(sites.first, every) and np.array_equal(sites.second, every)
         if not is_known or (sites.of >= 0).any() or (sites.factor != c).any():
             raise NoTapeError("observations of several precisions")
-        h = sites.h - lam * self._chain.model.offset(point)
+        h = sites.h - lam * offset
         others = B.multiply(np.isin(np.arange(B.shape[1]), own, invert=True)).tocoo()
         others.eliminate_zeros()
         self._others = others.tocsr(), h, lam
@@ -115,12 +119,12 @@ class FactorLoop(NativeLoop):
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
         updates: Mapping[str, Any], steps: int, tune: bool,
     ) -> Block:  # fmt: skip
-        part, v, t, state = self._part, self._v.copy(), self._omega[:-1], dict(point)
+        part, v, t, state = sampler.parts[0], self._v.copy(), self._omega[:-1], dict(point)
         # Another start may ask for joint draws.
-        steps = 0 if sampler.parts[0].joint_share else steps
+        steps = 0 if part.joint_share else steps
         learned = {
             move: self._learned(updates[move], p.theta.size, tune)
-            for _, _, move, _, _, (p, *_) in self._factors
+            for _, move, _, _, (p, *_) in self._factors
         }
         nothing = self._learned(updates["level"], 0, tune), np.empty(0)
         outputs, stats, found = (
@@ -135,7 +139,8 @@ class FactorLoop(NativeLoop):
                 # Squares about the first residuals, of which rounding leaves digits.
                 first, rest = t.copy(), h - lam * (others @ t)
                 right, square = others.T @ rest, float(rest @ (rest / lam))
-            for factor, own, move, layout, registers, arrays in self._factors:
+            for factor, of_factor in zip(part.factors, self._factors, strict=True):
+                own, move, layout, registers, arrays = of_factor
                 if factor is part.factors[-1]:
                     away = t - first
                     self._omega[-1] = square - away @ (2.0 * right - gram @ away)
@@ -160,7 +165,7 @@ class FactorLoop(NativeLoop):
             whitened = [b.unscale(x) for b, x in zip(prior.blocks, u, strict=True)]
             part.keep(prior, t, whitened)
             stats[0, step] += part.log_prior
-            state, v = self._chain.point_of(state, u, whitened), np.concatenate(whitened)
+            state, v = sampler.chain.point_of(state, u, whitened), np.concatenate(whitened)
             outputs[step] = np.concatenate([np.ravel(state[name]) for name in self.layout.entries])
         self._v = v
         if tune:

@@ -16,6 +16,8 @@ from pymc_augconj.typing import Array, Index
 
 # More registers than a tape has.
 _MANY = 1 << 20
+# Terms that are summed at a time, for which there is memory.
+_TOGETHER = 1 << 18
 
 
 class Polynomial(NamedTuple):
@@ -55,12 +57,14 @@ class SumBuilder:
 
         A value is also times the ω of an observation, where ``of`` is not negative.
         """
-        every = np.broadcast_arrays(*factors, place, of, value)
-        is_term = every[-1].ravel() != 0.0
-        *registers, place, of, value = (np.compress(is_term, x) for x in every)
-        first, second, third = np.sort(np.stack(registers), axis=0)
-        code = (first * _MANY + second) * _MANY + third
-        self._terms.append(_summed(code, place, of, value))
+        every = [x.reshape(-1) for x in np.broadcast_arrays(*factors, place, of, value)]
+        terms = np.flatnonzero(every[-1])
+        for start in range(0, max(terms.size, 1), _TOGETHER):
+            own = terms[start : start + _TOGETHER]
+            *registers, places, numbers, values = (x[own] for x in every)
+            first, second, third = np.sort(np.stack(registers), axis=0)
+            code = (first * _MANY + second) * _MANY + third
+            self._terms.append(_summed(code, places, numbers, values))
 
     def finish(self) -> Polynomial:
         """Return the sum of all."""
