@@ -19,7 +19,7 @@ _INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))
 
 @njit(cache=True, inline="always")
 def _integral(top: int, s: float, end: float) -> float:
-    """Return ∫₀ˢ uᵏ exp(−2u) du for k = ``top``, with ``end`` = exp(−2s); all terms are positive."""
+    """Return ∫₀ˢ uᵏ exp(−2u) du, k = ``top``, ``end`` = exp(−2s), from positive terms alone."""
     x, total = 2.0 * s, 1.0
     if s < _SHORTEST:
         for k in range(top + 1 + _FEW_TERMS, top + 1, -1):
@@ -38,10 +38,8 @@ def _of_second_order(s: float, e: float, A: Array, Q: Array, g: int, o: int) -> 
     """
     A[g, o, o], A[g, o, o + 1], A[g, o + 1, o] = e * (1.0 + s), e * s, -e * s
     A[g, o + 1, o + 1], end = e * (1.0 - s), e * e
-    if s < _SHORT:
-        first = 4.0 * _integral(2, s, end)
-    else:
-        first = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s))
+    far = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s))
+    first = 4.0 * _integral(2, s, end) if s < _SHORT else far
     Q[g, o, o], Q[g, o + 1, o + 1] = first, first + 4.0 * s * end
     Q[g, o, o + 1] = Q[g, o + 1, o] = 2.0 * s * s * end
 
@@ -68,9 +66,10 @@ def _of_third_order(s: float, e: float, A: Array, Q: Array, g: int, o: int) -> N
 
 def transitions(orders: Index, rates: Array, gaps: Array) -> tuple[Array, Array]:
     """Return A and the process noise of every gap, shape (gaps, d, d), for unit variances."""
-    # NumPy's own arrays use memory again, where Numba's are mapped anew.
+    # NumPy's own arrays use memory again, where Numba's are mapped anew; two as one, as the memory
+    # of a second large one is given back.
     d, new = int(orders.sum()), np.empty if orders.size == 1 else np.zeros
-    A, Q = new((gaps.size, d, d)), new((gaps.size, d, d))
+    A, Q = new((2, gaps.size, d, d))
     decays = np.exp(-np.multiply.outer(rates, gaps))
     _write_transitions(orders, rates, gaps, decays, A, Q)
     return A, Q
@@ -118,7 +117,8 @@ def passes(size: int) -> Passes:
 
     Zero is any size, with loadings of every input.
     """
-    return Passes(_filter(size), _forward(size), _backward(size), _variances(size))
+    run_filter = _filter_of_two if size == 2 else _filter(size)
+    return Passes(run_filter, _forward(size), _backward(size), _variances(size))
 
 
 @njit(cache=True)
@@ -187,6 +187,35 @@ def _product(V: Array, x: Array, size: int, found: Array) -> float:
     for j in range(size):
         square += found[j] * x[j]
     return square
+
+
+@njit(cache=True)
+def _filter_of_two(
+    A: Array, Q: Array, P: Array, step: Index, loaded: tuple[Array, Index], own: float,
+    extra: Array, pivots: Array, prior: Array, gain: Array,
+) -> None:  # fmt: skip
+    """Do what :func:`_filter` makes with V in registers, in half the time."""
+    load, v, c, w = np.zeros(2), 0.0, 0.0, 0.0
+    _load(*loaded, 0, load)
+    h, k = load
+    for i in range(step.size):
+        g = step[i]
+        if g < 0:
+            v, c, w = P[0, 0], P[0, 1], P[1, 1]
+        else:
+            a, b, q = A[g, 0], A[g, 1], Q[g]
+            first, second = a[0] * v + a[1] * c, a[0] * c + a[1] * w
+            third, fourth = b[0] * v + b[1] * c, b[0] * c + b[1] * w
+            v = first * a[0] + second * a[1] + q[0, 0]
+            c = first * b[0] + second * b[1] + q[0, 1]
+            w = third * b[0] + fourth * b[1] + q[1, 1]
+        first, second = h * v + k * c, h * c + k * w
+        prior[i] = own + h * first + k * second
+        pivots[i] = prior[i] + extra[i]
+        inverse = 1.0 / pivots[i]
+        third, fourth = first * inverse, second * inverse
+        gain[i, 0], gain[i, 1] = third, fourth
+        v, c, w = v - third * first, c - third * second, w - fourth * second
 
 
 def _filter(size: int) -> Any:
