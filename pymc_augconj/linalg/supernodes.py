@@ -51,11 +51,9 @@ def _subtract(
                 total[to + i] -= s * values[a + i]
             j += 1
             continue
-        b, c, d = (
-            np.uint64(starts[j + 2] - size),
-            np.uint64(starts[j + 3] - size),
-            np.uint64(starts[j + 4] - size),
-        )
+        b = np.uint64(starts[j + 2] - size)
+        c = np.uint64(starts[j + 3] - size)
+        d = np.uint64(starts[j + 4] - size)
         t, u, v = values[b], values[c], values[d]
         for i in range(np.uint64(size)):
             of = s * values[a + i] + t * values[b + i] + u * values[c + i] + v * values[d + i]
@@ -117,12 +115,8 @@ def eliminate_supernodes(starts: Index, rows: Index, values: Array, corner: Arra
     """
     n, top, depth, bounds = starts.size - 1, 0, 0, _bounds(starts, rows)
     size = n + corner.shape[0]
-    stack, last, place, column = (
-        np.empty(size),
-        np.empty(n, dtype=np.int64),
-        np.empty(size, dtype=np.int64),
-        np.empty(size),
-    )
+    stack, column = np.empty(size), np.empty(size)
+    last, place = np.empty(n, dtype=np.int64), np.empty(size, dtype=np.int64)
     for which in range(1, bounds.size):
         first, stop = bounds[which - 1], bounds[which]
         below = starts[stop - 1]
