@@ -130,6 +130,7 @@ class IncompleteSolver(PrecisionSolver):
 
     name = "incomplete"
     pattern_type = IncompletePattern
+    differentiable = follows = False
     ensemble = 1
     augments, repeats = True, False
     #: ν̃, or what it is found from when it is first asked for.

@@ -322,6 +322,7 @@ class PrecisionSolver(Solver):
     """A factorisation of the sparse posterior precision."""
 
     name = "precision"
+    differentiable = follows = True
     pattern_type: ClassVar[type[PrecisionPattern]] = PrecisionPattern
 
     def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:

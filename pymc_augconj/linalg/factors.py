@@ -220,17 +220,13 @@ class SparseFactor(Factor):
         inverse = np.zeros(values.size + corner.size)
         # LAPACK inverts a copy of the corner.
         last = dpotri(corner.T, lower=0)[0].T if corner.size else corner
-        self._invert(last, inverse[: values.size])
+        last = np.tril(last) + np.tril(last, -1).T
+        # Imported here, as only such matrices need Numba.
+        from .supernodes import invert
+
+        invert(*self._arrays[:2], values, last, inverse[: values.size])
         inverse[values.size :] = last.ravel()
         return inverse
-
-    def _invert(self, last: Array, inverse: Array) -> None:
-        """Write the entries of Q⁻¹ in the sparse columns, given the corner's."""
-        # Imported here, as only such matrices need Numba.
-        from .sparse_kernels import invert
-
-        starts, rows, _, runs = self._arrays
-        invert(starts, rows, runs, self._parts[0], last, inverse)
 
     def pivots(self) -> Array:
         """Return the diagonal of L."""
@@ -266,11 +262,22 @@ class SparseFactor(Factor):
 class SupernodalFactor(SparseFactor):
     """L of a matrix that is eliminated by supernodes."""
 
-    def _invert(self, last: Array, inverse: Array) -> None:
-        from .supernodes import invert_supernodes
+    def _solve(self, x: Array, transpose: bool) -> Array:
+        if x.size == self.size:
+            return super()._solve(x, transpose)
+        from .supernodes import solve_by_four
 
-        starts, rows, *_ = self._arrays
-        invert_supernodes(starts, rows, self._parts[0], last, inverse)
+        (starts, rows, *_), (values, _, corner) = self._arrays, self._parts
+        n, count = starts.size - 1, len(x)
+        padded = np.pad(x, ((0, -count % 4), (0, 0))).reshape(-1, 4, self.size)
+        solved = np.ascontiguousarray(padded.swapaxes(1, 2))
+        if not transpose:
+            solve_by_four(starts, rows, values, solved, transpose)
+        for four in solved[:, n:]:
+            four[...] = solve_triangle(corner.T, four.T, not transpose, lower=0).T
+        if transpose:
+            solve_by_four(starts, rows, values, solved, transpose)
+        return solved.swapaxes(1, 2).reshape(-1, self.size)[:count]
 
 
 def solve_triangle(triangle: Array, x: Array, transpose: bool, lower: int = 1) -> Array:

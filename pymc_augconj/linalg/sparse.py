@@ -30,7 +30,7 @@ import numpy as np
 from scipy.linalg.blas import dtrsv
 from scipy.linalg.lapack import dpotrf
 from scipy.sparse import csc_array, csr_array, eye_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.csgraph import depth_first_order, reverse_cuthill_mckee
 from scipy.sparse.linalg import spilu
 
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -54,9 +54,9 @@ _QUOTIENT = 0.5
 # Beside a given order that of minimum degree is tried where columns meet at most so many others, on
 # average. Where they meet more it takes long to find, and they fill in anyway.
 _FEW_NEIGHBOURS = 8
-# From this sum of squares of columns' numbers of entries on, elimination is by supernodes: a list
-# of products would take gigabytes. A multiplication then costs that of dense columns.
-_SUPERNODAL = 5e8
+# From this sum of squares of columns' numbers of entries on, elimination is by supernodes, in which
+# a multiplication costs half.
+_SUPERNODAL = 3e7
 # A corner of so many columns is factorised by loops; below it the call of LAPACK costs more.
 _SMALL_CORNER = 16
 # A column of the corner with entries in a larger share of B's columns belongs to the border.
@@ -291,6 +291,8 @@ class SparsePattern(SymmetricPattern):
 
         ``half`` has b, and is overwritten.
         """
+        if self._by_supernodes:
+            return self._factorize_supernodes(flat, s, half)
         n, m, log_det, info = self.size - self.corner, self.corner, 0.0, 0
         # Loops factorise small corners, unless there is nothing else: then none is compiled.
         largest = _SMALL_CORNER if n else 0
@@ -299,12 +301,7 @@ class SparsePattern(SymmetricPattern):
             np.empty((n, self.border)),
             np.empty((m, m)),
         )
-        if n and self._by_supernodes:
-            from .supernodes import eliminate_supernodes
-
-            largest, indices = 0, self.arrays[:3]
-            log_det = eliminate_supernodes(*indices, flat, s, values, corner, half)
-        elif n:
+        if n:
             # Imported here, as only such matrices need Numba.
             from .sparse_kernels import eliminate
 
@@ -323,8 +320,26 @@ class SparsePattern(SymmetricPattern):
                 half[n:] = dtrsv(upper, half[n:], lower=0, trans=1)
             log_det += 2.0 * float(np.log(upper.diagonal()).sum()) if info == 0 else np.nan
         diagonal = partial(self._diagonal_of, flat, s)
-        kind = SupernodalFactor if self._by_supernodes else SparseFactor
-        return kind(self.arrays, (values, border, corner), log_det, diagonal), half
+        return SparseFactor(self.arrays, (values, border, corner), log_det, diagonal), half
+
+    def _factorize_supernodes(
+        self, flat: Array, s: Array, half: Array
+    ) -> tuple[SparseFactor, Array]:
+        """Do :meth:`_factorize` by supernodes; without s the factor takes the place of M."""
+        # Imported here, as only large maps need these kernels.
+        from .sparse_kernels import scaled_entries
+        from .supernodes import eliminate_supernodes
+
+        (starts, rows, cols, _), diagonal = self.arrays, self._diagonal_of(flat, s)
+        values, _, corner = parts = self.parts(np.empty(flat.size) if s.size else flat)
+        if s.size:
+            scaled_entries(rows, cols, flat, s, *parts)
+        exists = eliminate_supernodes(starts, rows, values, corner)
+        exists = exists and dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)[1] == 0
+        factor = SupernodalFactor(self.arrays, parts, np.nan, lambda: diagonal)
+        if exists:
+            factor.log_det = 2.0 * float(np.log(factor.pivots()).sum())
+        return factor, factor.half_solve(half) if exists and s.size else half
 
     def _diagonal_of(self, flat: Array, s: Array) -> Array:
         return 1.0 + flat[self.diagonal] * s**2 if s.size else flat[self.diagonal]
@@ -355,8 +370,11 @@ class _Tree:
             trees.append(cls.of(graph, np.arange(size), n_border, size**2))
         if by_degree or graph.nnz <= _FEW_NEIGHBOURS * size:
             may_block = by_degree and not n_border
-            order = _minimum_degree(graph)
-            trees.append(cls.of(graph, order, n_border, limit or size**2, may_block))
+            order, limit = _minimum_degree(graph), limit or size**2
+            tree = cls.of(graph, order, n_border, limit)
+            # A postorder has the same entries.
+            order = _postorder(tree.parent)[order]
+            trees.append(cls.of(graph, order, n_border, limit, may_block))
         return min(trees, key=lambda one: one.cost)
 
     @classmethod
@@ -375,7 +393,7 @@ class _Tree:
             raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
         # Cost with the first 0, 1, … columns sparse.
         supernodal = may_block and bool(counts.astype(float) @ counts > _SUPERNODAL)
-        each = 1.0 if supernodal else _SPARSE
+        each = 0.5 * _SPARSE if supernodal else _SPARSE
         pairs = _PER_COLUMN + each * (counts + n_border + 1.0) ** 2 / 2.0
         left = n_border + np.arange(size, -1, -1.0)
         costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
@@ -389,6 +407,14 @@ class _Tree:
         offsets = np.append(0, np.cumsum(self.counts))
         starts = offsets[: self.sparse + 1]
         return starts, rows_below(*self.graph, self.parent, offsets)[: starts[-1]]
+
+
+def _postorder(parent: Index) -> Index:
+    """Return the position of every column in an order in which subtrees precede their roots."""
+    n = parent.size
+    tree = csr_array((np.ones(n), (np.where(parent < 0, n, parent), np.arange(n))), 2 * (n + 1,))
+    # From the last to be found in depth to the root, which is no column.
+    return np.argsort(depth_first_order(tree, n, return_predecessors=False)[:0:-1])
 
 
 def _minimum_degree(graph: csr_array) -> Index:

@@ -115,7 +115,7 @@ def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
 
 
 @njit(**_WITH_ARRAYS)
-def _scaled_entries(
+def scaled_entries(
     rows: Index, cols: Index, flat: Array, s: Array, values: Array, border: Array, corner: Array
 ) -> None:
     """Write the entries of I + S M S, or of M where s is empty."""
@@ -251,7 +251,7 @@ def eliminate(
     """
     n, n_border = border.shape
     size = corner.shape[0]
-    _scaled_entries(rows, cols, flat, s, values, border, corner)
+    scaled_entries(rows, cols, flat, s, values, border, corner)
     if rows.size == n and n_border <= _NARROW:
         log_det = _eliminate_diagonal(values, border, corner, half)
         return log_det if size > largest else log_det + _corner_factor(corner, half[n:])
@@ -376,49 +376,6 @@ def multiply(
                 to, of = (j, i) if transpose else (i, j)
                 out[n + to] += corner[i, j] * given[n + of]
     return product
-
-
-@njit(cache=True, error_model="numpy")
-def invert(
-    starts: Index, rows: Index, runs: Index, values: Array, corner: Array, inverse: Array
-) -> None:
-    """Write the entries of (L Lᵀ)⁻¹ on the pattern of L₁ and C, by Takahashi's recursion.
-
-    With Z the inverse and l = L_Rj/L_jj the column below the diagonal, R its rows,
-
-        Z_Rj = −Z_RR l,        Z_jj = 1/L_jj² − lᵀ Z_Rj,
-
-    from the last column on. Z_RR has the places that the elimination of column j subtracts from.
-    There is no border, and ``corner`` has the lower triangle of the inverse of the Schur complement
-    of D.
-    """
-    n, run = starts.size - 1, runs.size
-    for j in range(n - 1, -1, -1):
-        first, last = starts[j], starts[j + 1]
-        for a in range(first, last):
-            inverse[a] = 0.0
-        for b in range(last - 1, first - 1, -1):
-            row, value, total, stop = rows[b], values[b], 0.0, last
-            if row < n:
-                while stop > b + 1:
-                    run -= 2
-                    known = runs[run]
-                    stop -= runs[run + 1]
-                    for i in range(runs[run + 1]):
-                        inverse[stop + i] -= inverse[known + i] * value
-                        total += inverse[known + i] * values[stop + i]
-                total += inverse[row] * value
-            else:
-                for a in range(b + 1, last):
-                    inverse[a] -= corner[rows[a] - n, row - n] * value
-                    total += corner[rows[a] - n, row - n] * values[a]
-                total += corner[row - n, row - n] * value
-            inverse[b] -= total
-        total = values[j]
-        for a in range(first, last):
-            inverse[a] *= values[j]
-            total -= values[a] * inverse[a]
-        inverse[j] = total * values[j]
 
 
 @njit(cache=True, error_model="numpy")

@@ -6,7 +6,11 @@ import numpy as np
 import pymc as pm
 import pytest
 
+import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.latents import by_precision
 from pymc_augconj.latents.by_observations import ObservationPosterior
+from pymc_augconj.latents.by_precision import FactorPosterior
 
 STANDARD_ERRORS = 5.0
 CHAINS, STEPS = 40, 5
@@ -79,6 +83,13 @@ def priors_by_their_density():
     pm.Normal("y", eta, sigma, observed=reals("y", 4))
 
 
+def map_of_counts():
+    """A lattice of areas with a sparse precision, and a level."""
+    W = [[i, i + 1] for i in range(12) if i % 4 < 3] + [[i, i + 4] for i in range(8)]
+    u = pac.CAR("u", np.array(W), pm.Beta("alpha", 4, 2), pm.Gamma("tau", 5, 5))
+    pm.Poisson("y", mu=exp(pm.Normal("b", 0.5, 0.5) + u), observed=counts("y", 12))
+
+
 MODELS = {
     poisson_whitened: {},
     poisson_by_dense_weights: {"hyper_sampler": "nuts"},
@@ -106,6 +117,17 @@ def test_so_it_does_with_badly_chosen_sites(joint_distribution, monkeypatch):
     sites["h"], sites["lam"] = sites["h"] + 3.0, 10.0 * sites["lam"]
     monkeypatch.setattr(joint, "tuned", lambda: learned)
     assert not wrong_ones(joint)
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.0, True), (1.5, False)])
+def test_trajectories_over_a_map_do(joint_distribution, monkeypatch, factor, kept):
+    solve = FactorPosterior.solve
+    monkeypatch.setattr(FactorPosterior, "solve", lambda *given: factor * solve(*given))
+    monkeypatch.setattr(HeldSites, "fit_badly", True)
+    # Small maps are dense otherwise.
+    monkeypatch.setattr(by_precision, "_CALLS", 0.0)
+    z = joint_distribution(map_of_counts, seed=5).z_scores(CHAINS // 4, STEPS)
+    assert all(abs(value) < STANDARD_ERRORS for value in z.values()) == kept
 
 
 def test_a_wrong_step_does_not(joint_distribution, monkeypatch):

@@ -228,6 +228,10 @@ def test_affine_posterior(case):
     np.testing.assert_allclose(found.coordinates(found.whitened(x)), x, atol=1e-9)
     ours, theirs = found.innovations(x), case.prior.innovations(found.whitened(x))
     np.testing.assert_allclose(np.hstack(ours), np.hstack(theirs), atol=1e-9)
+    slopes = [rng.normal(size=u.shape[1]) for u in ours]
+    pulled = found.pull(found.innovations_transpose(slopes)) @ (nu[1] - nu[0])
+    moved = sum(slope @ (u[1] - u[0]) for slope, u in zip(slopes, ours, strict=True))
+    assert pulled == pytest.approx(moved, rel=1e-9)
 
 
 def test_draws_are_those_of_their_numbers(case):

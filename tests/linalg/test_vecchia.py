@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg import sparse
 from pymc_augconj.linalg.factors import SupernodalFactor
 from pymc_augconj.linalg.vecchia import Neighbours, max_min_order, nearest
@@ -112,10 +113,16 @@ def test_elimination_by_supernodes(monkeypatch):
         np.testing.assert_allclose(
             pattern.back(factor.solve(pattern.forward(np.eye(300)))), inverse, atol=1e-10
         )
+        flat[pattern.diagonal[150]] = -1.0
+        with pytest.raises(NotPositiveDefiniteError):
+            pattern.factorize(flat.copy())
+        flat[pattern.positions(rows[lower], cols[lower])] = entries[lower]
         s, right = np.linspace(0.5, 2.0, 300), np.linspace(-1.0, 1.0, 300)
         scaled, half = pattern.factorize_scaled(flat.copy(), s, right)
         place = np.ix_(pattern.order, pattern.order)
         M = np.eye(300) + s * Q[place] * s[:, None]
         np.testing.assert_allclose(half, np.linalg.solve(np.linalg.cholesky(M), right), atol=1e-10)
+        several = pattern.back(factor.solve(pattern.forward(np.stack([right] * 5))))
+        np.testing.assert_allclose(several, np.tile(inverse @ right, (5, 1)), atol=1e-10)
         assert scaled.log_det == pytest.approx(np.linalg.slogdet(M)[1], rel=1e-12)
     assert corners[0] < corners[1]

@@ -250,21 +250,30 @@ class Tilted:
         count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
-        etas, away = given.predictor(fresh) - centre, current - mean
-        for other, there in zip(fresh - mean, etas, strict=True):
+        etas = given.predictor(fresh)
+        etas -= centre
+        # x − m is a sum of these with weights, as vectors of all latents take longer.
+        away, weights = np.vstack([current, fresh]), np.eye(1, count + 1)[0]
+        away -= mean
+        for which, there in enumerate(etas, 1):
 
             def residual(cos: float, sin: float, here: Array = here, there: Array = there) -> float:
-                return float(self.residual(centre + cos * here + sin * there))
+                eta = cos * here
+                eta += sin * there
+                eta += centre
+                return float(self.residual(eta))
 
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
-            away, here = cos * away + sin * other, cos * here + sin * there
+            weights *= cos
+            weights[which], here = sin, cos * here + sin * there
             info.trials += trials
             info.slices += 1
             if follow:
-                x, value = self._follow(rng, given, mean + away, info)
-                away, here = x - mean, given.predictor(x) - centre
+                x, value = self._follow(rng, given, mean + weights @ away, info)
+                away[0], weights, here = x - mean, np.eye(1, count + 1)[0], given.predictor(x)
+                here -= centre
         self.value = value
-        return mean + away
+        return mean + weights @ away
 
     def _draw_levels(
         self,
