@@ -25,8 +25,8 @@ from pymc_augconj.typing import Array
 # Length of the first window after which the covariance is re-estimated during tuning; windows
 # double.
 _FIRST_WINDOW = 25
-# Weight of what the covariance is shrunk towards, that of five updates.
-_SHRINKAGE = 1e-3
+# Weight of what covariances are shrunk towards, that of five updates; variances of what was stuck.
+_SHRINKAGE, _STUCK = 1e-3, 1e-10
 
 # Length of the initial interval of a slice, in standard deviations along the axis. So wide an
 # interval rarely needs stepping out, which costs two evaluations before the first proposal;
@@ -108,10 +108,10 @@ class SliceUpdate:
             return
         # Shrunk as Stan's metric, but towards a small multiple of variances: a scale of many
         # observations may have one far below that of others, and ellipses as wide as them hardly
-        # move any.
+        # move any. What hardly moved in a window needs axes that move it.
         cov = state["scatter"] / (n - 1)
         variances = np.diagonal(cov)
-        own = np.diag(np.where(variances > 0.0, variances, 1.0))
+        own = np.diag(np.where(variances > _STUCK, variances, 1.0))
         cov = (n * cov + 5.0 * _SHRINKAGE * own) / (n + 5.0)
         variances, vectors = np.linalg.eigh(cov)
         state["axes"], state["centre"] = vectors * np.sqrt(variances), state["mean"]

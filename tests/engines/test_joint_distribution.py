@@ -350,7 +350,7 @@ SLOW = (
 def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     reweigh = correct_for_potential if build is potential_and_factor else None
     chains = FEWER if build in SLOW else CHAINS
-    joint = joint_distribution(build, seed=1, reweigh=reweigh)
+    joint = joint_distribution(build, seed=1, reweigh=reweigh, sites="augmented")
     sites = joint.step.recognition.model.sites
     assert {formulas_of(site.likelihood) for site in sites} == MODELS[build]
     z = joint.z_scores(chains)
@@ -394,7 +394,7 @@ def test_allocations_that_ignore_the_observations_do_not(joint_distribution, mon
 
 @pytest.mark.parametrize(("mistake", "factor"), [("scale_precision", 1.15), ("tilt", 0.5)])
 def test_a_wrong_step_does_not(joint_distribution, wrong, mistake, factor):
-    joint = joint_distribution(poisson_sigmoid, seed=2)
+    joint = joint_distribution(poisson_sigmoid, seed=2, sites="augmented")
     getattr(wrong, mistake)(joint.step, factor)
     z = joint.z_scores(CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS

@@ -115,7 +115,7 @@ def _draw(
 
     ArviZ would pad fits of unequal chains or draws with NaN, which ranks take for alarms.
     """
-    import arviz_plots as azp
+    import arviz as az
     from arviz_plots.visuals import labelled_title
 
     data = xr.concat(
@@ -136,7 +136,7 @@ def _draw(
     for fit, tree in fits.items():
         figure.coords = {"fit": fit}
         arguments = _arguments(kind, tree, plot_kwargs, is_longest=fit == longest)
-        getattr(azp, f"plot_{kind}")(tree, plot_collection=figure, **arguments)
+        getattr(az, f"plot_{kind}")(tree, plot_collection=figure, **arguments)
         figure.coords = None
         _keep_visuals_of(fit, figure)
     figure.map(labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller())

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.api.recognize import recognize
+from pymc_augconj.engines.gibbs import choice as choice_of_sites
 from pymc_augconj.engines.gibbs.moves.given_latents import update_likelihood
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import NotAffineError, RecognitionError
@@ -265,7 +266,8 @@ def test_context_is_the_default_model(monkeypatch):
     assert "Gaussian latents" in str(recognition)
 
 
-def test_the_table_names_everything(read):
+def test_the_table_names_everything(read, monkeypatch):
+    monkeypatch.setattr(choice_of_sites, "_MANY_LEARNED", 0)
     with pm.Model() as model:
         f = process()
         alpha = pm.Gamma("alpha", 2, 1)
