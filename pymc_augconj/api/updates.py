@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array
 # double.
 _FIRST_WINDOW = 25
 # Weight of what covariances are shrunk towards, that of five updates; variances of what was stuck.
-_SHRINKAGE, _STUCK = 1e-3, 1e-10
+_SHRINKAGE, _STUCK = 1e-3, 1e-16
 
 # Length of the initial interval of a slice, in standard deviations along the axis. So wide an
 # interval rarely needs stepping out, which costs two evaluations before the first proposal;
