@@ -110,8 +110,8 @@ class SliceUpdate:
         # observations may have one far below that of others, and ellipses as wide as them hardly
         # move any. What hardly moved in a window needs axes that move it.
         cov = state["scatter"] / (n - 1)
-        variances = np.diagonal(cov)
-        own = np.diag(np.where(variances > _STUCK, variances, 1.0))
+        spread = np.diagonal(cov)
+        own = np.diag(np.where(spread > _STUCK, spread, 1.0))
         cov = (n * cov + 5.0 * _SHRINKAGE * own) / (n + 5.0)
         variances, vectors = np.linalg.eigh(cov)
         state["axes"], state["centre"] = vectors * np.sqrt(variances), state["mean"]

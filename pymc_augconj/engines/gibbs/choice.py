@@ -4,8 +4,8 @@ Given ω the latents have the precision I + Φᵀ Λ_ω Φ, where the posterior 
 Λ = −∂² log p. Where ω knows too much, as of rare classes, its draws hardly move; held sites do not
 depend on it, no site is drawn, and nothing is factorised where nothing but the latents is learned.
 Effective samples a second, held sites over auxiliary variables: 1.2 to 57 where nothing is learned
-but at most 500 latents, in 18 regressions and processes; 0.6 to 22, with a median of 1.9, where up
-to three hyperparameters are, in 20 models of 100 to 20 000 rows: group effects, slopes, ridge
+but at most 500 latents, in 18 regressions and processes; 0.6 to 22, with a median of 1.7, where up
+to three hyperparameters are, in 23 models of 100 to 20 000 rows: group effects, slopes, ridge
 regressions, processes, walks, maps. It was 0.2 with six scales, and sites of 100 000 rows take
 minutes to choose. So ``sites="auto"`` holds those of counts and classes within these limits, unless
 observations can be summed to a fourth of as many, or latents are drawn by factor. Whatever is
@@ -78,9 +78,10 @@ def choose_held(
     if not learned and model.latent_size > _MANY_LATENTS:
         return held
     points, every = [point, *probes], tuple(site.name for site in model.sites)
-    few = _FEWER * pool(model, points).n_rows < model.n_rows
+    if _FEWER * pool(model, points).n_rows < model.n_rows:
+        return held
     by_factor = choose_factors(model, every, point, LatentPriors(model, points).groups)
-    return held if few or by_factor else every
+    return held if by_factor else every
 
 
 def _has_one_precision(site: Site, point: Point) -> bool:

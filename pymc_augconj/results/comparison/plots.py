@@ -188,7 +188,7 @@ def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
 
 def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollection:
     """Draw all fits at once: summaries can skip the NaN that pad the shorter fits."""
-    from arviz_plots import plot_forest
+    import arviz as az
 
     n_fits = data.sizes["fit"]
     skip_padding = {name: {"skipna": True} for name in ("trunk", "twig", "point_estimate")}
@@ -201,7 +201,7 @@ def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollectio
     }
     # ArviZ shifts and colours by a dimension of the name "model".
     by_model: Any = data.rename(fit="model")
-    figure = plot_forest(by_model, **(defaults | plot_kwargs))
+    figure = az.plot_forest(by_model, **(defaults | plot_kwargs))
     if n_fits > 1:
         figure.add_legend("model", title="fit")
     return figure
