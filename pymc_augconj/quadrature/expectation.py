@@ -38,7 +38,7 @@ Murray (2016), Differentiation of the Cholesky decomposition. arXiv:1602.07527.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations, combinations_with_replacement
 
 import numpy as np
@@ -131,7 +131,12 @@ _CHUNK = 2_000_000
 
 
 def gaussian_cubature(
-    func: Callable[[Array, Index], Array], mean: Array, cov: Array, *, rtol: float = 1e-10
+    func: Callable[[Array, Index], Array],
+    mean: Array,
+    cov: Array,
+    *,
+    rtol: float = 1e-10,
+    most_nodes: int = _MOST_NODES,
 ) -> tuple[Array, Array, Array]:
     """Return E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
 
@@ -142,7 +147,7 @@ def gaussian_cubature(
     (P, len(which), nodes); ``mean`` is (P, N), P at most :data:`MOST_PREDICTORS`; ``cov``, and its
     derivative, (P, P, N). For that a direction without variance gets the variance 1e-12, which
     leaves four digits; no Gaussian without variance along it depends on that. ``rtol`` is relative
-    to 1 + |E|.
+    to 1 + |E|; a site may miss it where a halving would add more than ``most_nodes``.
     """
     P, size = mean.shape
     if P == 1:
@@ -159,7 +164,7 @@ def gaussian_cubature(
     totals = np.zeros((1 + P + len(entries), size))
     moments = np.zeros_like(totals)
     active, step, level = everyone, FIRST_STEP, 0
-    while active.size and (nodes := _nodes(P, step, new_only=level > 0)).shape[1] <= _MOST_NODES:
+    while active.size and (nodes := _nodes(P, step, new_only=level > 0)).shape[1] <= most_nodes:
         weights = np.exp(-0.5 * np.sum(nodes**2, axis=0)) / (2.0 * np.pi) ** (0.5 * P)
         second = [nodes[p] * nodes[q] - (p == q) for p, q in entries]
         basis = weights * np.vstack([np.ones_like(weights), nodes, *second])
@@ -183,6 +188,7 @@ def gaussian_cubature(
     return centre + moments[0], d_mean, d_cov
 
 
+@lru_cache(maxsize=8)
 def _nodes(P: int, step: float, *, new_only: bool) -> Array:
     """Return the nodes, shape (P, K), that a grid adds to the grid of twice its step."""
     steps = round(HALF_WIDTH / step)

@@ -309,6 +309,8 @@ class CoordinateAscent:
 _SMALLEST_VAR = 1e-12
 # The most predictors for which a few digits are not cheaper than the grid: three take 10^4 nodes.
 _CHEAP_PREDICTORS = 2
+# Relative accuracy of a few digits, and the most nodes of a halving for them.
+_ROUGH, _FEW_NODES = 1e-6, 10_000
 
 
 class VariationalGaussian:
@@ -376,4 +378,6 @@ def expectations(
             f"a fit needs the expectation of its log density by quadrature, found {P}, which would "
             f"take some 10^{P} nodes for each; use pac.sample, which is exact without it"
         )
+    if rough:
+        return gaussian_cubature(log_density, mean, cov, rtol=_ROUGH, most_nodes=_FEW_NODES)
     return gaussian_cubature(log_density, mean, cov)
