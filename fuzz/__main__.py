@@ -21,6 +21,7 @@ from .chains import sample_chain
 from .comparison import Outcome, compare_densities, guarded
 from .grammar import random_model
 from .moments import compare_moments
+from .native import compare_steps
 
 _PRINTED = 3
 _SECONDS, _CHAIN_SECONDS = 60.0, 30.0
@@ -76,6 +77,8 @@ def print_counts(found: dict[int, Outcome], seconds: float) -> None:
 def _check_of(options: argparse.Namespace) -> Callable[..., Outcome]:
     if options.chains:
         return partial(sample_chain, steps=options.steps)
+    if options.native:
+        return compare_steps
     return compare_moments if options.moments else compare_densities
 
 
@@ -85,6 +88,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="at most three free scalars")
     parser.add_argument("--moments", action="store_true", help="sample small models")
+    parser.add_argument("--native", action="store_true", help="steps of both kinds, same numbers")
     parser.add_argument("--chains", action="store_true", help="sample models of wild scales")
     parser.add_argument("--steps", type=int, default=300, help="of each chain, half of them tuning")
     parser.add_argument("--show", action="store_true", help="print every program")

@@ -1,0 +1,62 @@
+"""One model: steps of the compiled loop beside Python's, from the same random numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.api.native_step import AugmentedGibbs
+from pymc_augconj.engines.gibbs.native.loop import NativeLoop
+from pymc_augconj.python_mode.tape import NoTapeError
+
+from .comparison import MismatchError, Outcome
+
+__all__ = ["compare_steps"]
+
+_TUNE, _STEPS = 60, 20
+# Of a value, in units of its spread along the chain: one step adds rounding only.
+_ROUNDING = 1e-6
+
+
+def compare_steps(model: Model, seed: int = 0) -> Outcome:
+    """Make single steps in both ways, each from the state and the random numbers that Python's
+    chain has come to, and compare every value, the log density and the numbers drawn.
+
+    A slice whose level rounding decides takes another way; so one step in twenty may differ.
+    """
+    step = AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(seed), _TUNE, _STEPS)
+    point = dict(step.recognition.start)
+    for _ in range(_TUNE):
+        point, _ = step.step(point)
+    point = {name: np.array(value) for name, value in point.items()}
+    sampler, rng = step._sampler, np.random.default_rng([seed, 1])
+    if sampler is None or not sampler.is_settled:
+        return Outcome("unverified", "the sampler is not settled")
+    sampler.chain.verifies = False  # which takes further random numbers
+    updates = {move: partial(own, tune=False) for move, own in step._updates.items()}
+    rows, differences = [], []
+    for _ in range(_STEPS):
+        try:
+            loop = NativeLoop(sampler, point)
+        except NoTapeError as error:
+            return Outcome("read in Python", str(error))
+        given = rng.bit_generator.state
+        block = loop.run(rng, sampler, point, step._updates, 1, tune=False)
+        after, rng.bit_generator.state = rng.bit_generator.state, given
+        point, info = sampler.step(rng, point, updates)
+        rows.append(np.concatenate([np.ravel(value) for value in point.values()]))
+        if block.steps:
+            (found,) = block.points()
+            ours = np.concatenate([np.ravel(found[name]) for name in point])
+            same = after == rng.bit_generator.state and block.evaluations[0] == info.evaluations
+            differences.append(np.abs(ours - rows[-1]) if same else np.inf)
+    if len(differences) < _STEPS // 2:
+        return Outcome("unverified", "steps without digits are left to Python")
+    spread = np.std(rows, axis=0) + _ROUNDING * (1.0 + np.abs(rows).max(axis=0))
+    largest = np.array([np.max(difference / spread) for difference in differences])
+    if np.count_nonzero(~(largest <= _ROUNDING)) > 1:
+        raise MismatchError(f"differences of single steps, in spreads: {largest.tolist()}")
+    return Outcome("read")
