@@ -150,6 +150,14 @@ class NoSites:
     rounding = staticmethod(lambda point: 0.0)
 
 
+def test_where_the_data_are_impossible_nothing_is_called_misread():
+    with pm.Model() as model:
+        pm.Bernoulli("y", p=pm.math.sigmoid(pm.Normal("b", 0, 1)), observed=[0])
+    density = WholeDensity(model)
+    with pytest.raises(pac.RecognitionError, match="finite log density here.*PyMC's.*initvals="):
+        density.check({"b": np.array(1e9)}, -np.inf, NoSites, "here")
+
+
 def test_a_difference_far_below_the_density_is_seen():
     """Observations have log densities of 1e8 and of one."""
     scales = 1e-2 ** np.arange(4)

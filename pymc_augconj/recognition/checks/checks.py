@@ -351,6 +351,12 @@ class WholeDensity:
             tolerance += self._rounding(point, terms) + sampler.rounding(point)
             if abs(ours - theirs) <= tolerance:
                 return
+            if ours == theirs:
+                raise RecognitionError(
+                    f"expected a finite log density {where}, found {ours}, by PyMC's formula too; "
+                    "start the chain where the data are possible, by initvals=, or rescale the "
+                    "data or the priors"
+                )
             differing = True
         if not differing:
             return

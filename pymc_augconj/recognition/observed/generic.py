@@ -78,7 +78,9 @@ class OrderedDensity:
         if isinstance(eta, Registers):
             return self._on_tape(y, eta[0], params)
         if np.size(eta) < _FEW_ROWS:
-            return self._read(y, eta, params)
+            found = self._read(y, eta, params)
+            if not np.any(found == -np.inf):
+                return found
         cutpoints = np.array([np.ravel(params[name])[0] for name in self._names])
         is_one = all(np.size(params[name]) == 1 for name in self._names)
         if not is_one or not np.all(np.abs(cutpoints) < _LARGEST) or np.any(np.diff(cutpoints) < 0):

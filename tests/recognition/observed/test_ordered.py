@@ -61,6 +61,11 @@ def test_every_spelling_has_the_density_of_many_digits(name):
             expected = [float(mpmath.log(above - below)) for below, above in sigma]
         # 1 + a number is rounded, and its logarithm taken.
         np.testing.assert_allclose(found[:N], expected, rtol=1e-12, atol=4.0 * np.finfo(float).eps)
+        # Of few rows PyMC's formula is taken, unless a probability is lost in rounding.
+        some = np.array([0, 1, 2, 3, N - 1])
+        far = likelihood.log_density(np.arange(N) % 4, np.full((1, N), -60.0), params)
+        few = likelihood.log_density(y[some], np.full((1, 5), -60.0), params)
+        np.testing.assert_allclose(few, far[some], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["probit", "backwards"])
