@@ -101,8 +101,8 @@ class AugmentedGibbs(PythonGibbs):
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
-        for several classes, and for regressions on counts and classes in which only the latents,
-        up to a hundred, are learned, see :mod:`pymc_augconj.engines.gibbs.choice`.
+        for several classes, and for counts and classes with few hyperparameters, see
+        :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------

@@ -154,7 +154,7 @@ def test_where_the_data_are_impossible_nothing_is_called_misread():
     with pm.Model() as model:
         pm.Bernoulli("y", p=pm.math.sigmoid(pm.Normal("b", 0, 1)), observed=[0])
     density = WholeDensity(model)
-    with pytest.raises(pac.RecognitionError, match="finite log density here.*PyMC's.*initvals="):
+    with pytest.raises(pac.RecognitionError, match=r"finite log density here.*PyMC's.*initvals="):
         density.check({"b": np.array(1e9)}, -np.inf, NoSites, "here")
 
 

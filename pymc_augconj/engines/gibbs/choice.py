@@ -6,8 +6,8 @@ depend on it, no site is drawn, and nothing is factorised where nothing but the 
 Effective samples a second, held sites over auxiliary variables: 1.2 to 57 where nothing is learned
 but at most 500 latents, in 18 regressions and processes; 0.6 to 22, with a median of 1.7, where up
 to three hyperparameters are, in 23 models of 100 to 20 000 rows: group effects, slopes, ridge
-regressions, processes, walks, maps. It was 0.2 with six scales, and sites of 100 000 rows take
-minutes to choose. So ``sites="auto"`` holds those of counts and classes within these limits, unless
+regressions, processes, walks, maps. It was 0.2 with six scales, and 0.8 with 100 000 rows in 300
+groups. So ``sites="auto"`` holds those of counts and classes within these limits, unless
 observations can be summed to a fourth of as many, or latents are drawn by factor. Whatever is
 learned, they are held if ω has more than ten times the likelihood's precision at the overall rate,
 as for rates of 1 % or counts of a hundred α: 1.5 to 63 times the effective samples a second there.
@@ -38,7 +38,7 @@ from .factors import choose_factors
 from .pooled import pool
 
 # Latents for which the compiled loop's dense roots are small; hyperparameters of which one ellipse
-# moves all; rows beyond which sites take long to choose; how many times fewer auxiliary variables
+# moves all; rows beyond which they gain nothing; how many times fewer auxiliary variables
 # there are than observations where these are summed before; precision of the site given ω over that
 # of the likelihood, beyond which ω knows too much.
 _MANY_LATENTS, _MANY_LEARNED, _MANY_ROWS, _FEWER, _TOO_PRECISE = 500, 3, 20_000, 4, 10.0
