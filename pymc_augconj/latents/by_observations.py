@@ -40,7 +40,7 @@ from .rows import RowGroups, SiteSum
 _FLAT = 1e-13
 
 
-def _without_flat(rotation: Rotation, diagonal: Array, h: Array) -> tuple[Rotation, Array]:
+def _without_flat(rotation: Rotation, diagonal: Array, sites: SiteSum) -> tuple[Rotation, Array]:
     """Return Q and the diagonal of QᵀΛQ without the directions in which coupled sites are flat.
 
     Softmax has one an observation: what all classes have in common.
@@ -48,8 +48,9 @@ def _without_flat(rotation: Rotation, diagonal: Array, h: Array) -> tuple[Rotati
     kept = diagonal != 0.0
     if not rotation.parts or kept.all() or not kept.any() or (diagonal < 0.0).any():
         return rotation, diagonal
-    tilts = np.abs(rotation.forward(h)[~kept])
-    if tilts.max() > _FLAT * np.abs(h).max():
+    # An offset that moves all classes alike is lost in the sites but for rounding.
+    largest = np.abs(sites.h).max() + sum(term.rounded for term in sites.terms)
+    if np.abs(rotation.forward(sites.h)[~kept]).max() > _FLAT * largest:
         return rotation, diagonal
     return rotation.keep(kept), diagonal[kept]
 
@@ -68,7 +69,7 @@ class ObservationPosterior(Posterior):
         super().__init__(prior, groups, sites)
         self.work, self._scratch = work, scratch
         diagonal, rotation = groups.merged.diagonalize(sites.lam)
-        rotation, diagonal = _without_flat(rotation, diagonal, sites.h)
+        rotation, diagonal = _without_flat(rotation, diagonal, sites)
         K, H = prior.covariance_and_border
         own = self._predictors = ConditionedPredictors(
             rotation.congruence(K),

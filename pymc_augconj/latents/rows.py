@@ -23,13 +23,15 @@ class MergedSites:
     """Sites of the merged rows, relative to their offset, see :meth:`RowGroups.merge`.
 
     ``constant`` is Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows, and ``magnitude``
-    that of its two terms; ``lam`` is stacked as in :mod:`pymc_augconj.gaussian.sites`.
+    that of its two terms; ``lam`` is stacked as in :mod:`pymc_augconj.gaussian.sites`; ``rounded``
+    is the largest number that ``h`` is a difference of.
     """
 
     h: Array
     lam: Array
     constant: float
     magnitude: float = 0.0
+    rounded: float = 0.0
 
     def equals(self, other: MergedSites) -> bool:
         """Return whether h, Λ and the constant are the same."""
@@ -164,13 +166,14 @@ class RowGroups:
         """Return the merged sites of η − offset, with the constant of the shift."""
         weighted = self.coupling.product(lam, offset)
         linear, square = float(h @ offset), 0.5 * float(weighted @ offset)
+        rounded = float(np.abs(lam).max(initial=0.0) * np.abs(offset).max(initial=0.0))
         h = h - weighted
         if self.inverse is not None:
             h = np.bincount(self.inverse, weights=h, minlength=self.size)
             n_rows = self.coupling.n_rows
             own = np.bincount(self.inverse, weights=lam[:n_rows], minlength=self.size)
             lam = np.concatenate([own, lam[n_rows:]])
-        return MergedSites(h, lam, linear - square, abs(linear) + abs(square))
+        return MergedSites(h, lam, linear - square, abs(linear) + abs(square), rounded)
 
     def sites(self, h: Array, lam: Array, offset: Array, origin: Array | float = 0.0) -> SiteSum:
         """Return the merged sites of η − offset, as a sum of one, given those of η − origin."""

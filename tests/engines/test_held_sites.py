@@ -354,6 +354,26 @@ def test_a_predictor_that_no_latent_enters_has_no_site():
     assert (lam[[0, 2]] > 0.1).all()
 
 
+def test_what_all_classes_have_in_common_is_left_out_however_large():
+    """The coordinates of the latents are as many at every θ, as ν is kept from one to the next."""
+    x, labels = np.linspace(-1.0, 1.0, 8), np.arange(8) % 3
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=1.0))
+        f, g = (gp.prior(name, X=x[:, None]) for name in "fg")
+        b, common = pm.Normal("b", 0, 1), pm.HalfNormal("common", 1)
+        eta = pm.math.stack([f, g, b + 0.0 * x], axis=-1)
+        pm.Categorical("y", logit_p=eta - common, observed=labels)
+    step = pac.AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(0), 5, 0)
+    point, _ = step.step(model.initial_point())
+    (part,) = step._sampler.parts
+    sizes = []
+    for value in (0.0, 5.0, 12.0, 20.0):
+        prior = part.priors.at({**point, "common_log__": np.array(value)})
+        sizes.append(part.solver.posterior(prior, part.sites.at(prior.offset)).size)
+    assert sizes == [8 + 8 + 1 + 2 * 8] * 4
+
+
 def test_sites_of_steps_are_as_wide_as_the_posterior():
     """A common shift of all predictors, which changes no density, has its prior's variance."""
     labels = np.array([0, 1, 2, 1])
