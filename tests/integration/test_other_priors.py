@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import arviz as az
+import mpmath
 import numpy as np
 import pymc as pm
 import pytest
@@ -71,6 +72,25 @@ def z_scores(draws, mean):
     sizes = np.array([float(az.ess(draws[..., k].values)) for k in range(2)])
     assert (sizes > ENOUGH).all()
     return (draws.mean(("chain", "draw")) - mean) / (draws.std(("chain", "draw")) / sizes**0.5)
+
+
+@pytest.mark.parametrize(("mu", "bounds"), [(-9.0, (0, None)), (9.0, (None, 0)), (0.1, (-0.5, 1))])
+def test_a_truncated_prior_of_learned_mean_has_its_density_in_a_tail(mu, bounds):
+    lower, upper = bounds
+    with pm.Model() as model:
+        mean, sd = pm.Normal("mean", 0, 5), pm.HalfNormal("sd", 1)
+        b = pm.TruncatedNormal("b", mean, sd, lower=lower, upper=upper, shape=2)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+    found = pac.recognize(model)
+    (site,) = (site for site in found.model.sites if site.name == "b")
+    point = {**found.start, "mean": np.array(mu), "sd_log__": np.array(np.log(0.7))}
+    eta = np.array([[0.1, 0.4]]) if upper != 0 else np.array([[-0.1, -0.4]])
+    ours = site.likelihood.log_density(site.y(point), eta, site.params(point))
+    with mpmath.workdps(80):
+        low, high = -mpmath.inf if lower is None else lower, mpmath.inf if upper is None else upper
+        mass = mpmath.log(mpmath.ncdf(high, mu, 0.7) - mpmath.ncdf(low, mu, 0.7))
+        expected = [float(mpmath.log(mpmath.npdf(float(x), mu, 0.7)) - mass) for x in eta[0]]
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from operator import mul
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.math import logdiffexp
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Add, Cast, Identity, Mul, Neg, Sub, TrueDiv
@@ -326,25 +327,33 @@ def _reflected(
 def _bounded(
     model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
-    rv, shape = latent.rv, latent.shape
+    rv = latent.rv
     params = in_innovations(model, distribution_parameters(rv), latents)
     if depends_on(params, [other.input for other in latents]):
         return None
     match type(rv.owner.op).__name__:
         case "UniformRV":
             (lower, upper), mu, tau = params, pt.constant(0.0), pt.constant(0.0)
+            log_c = -pt.log(upper.astype("float64") - lower)
         case "TruncatedNormalRV":
             mu, sigma, lower, upper = params
             tau = sigma.astype("float64") ** -2.0
+            low, high = ((bound - mu) / sigma.astype("float64") for bound in (lower, upper))
+            # In the left tail, where Φ has all digits.
+            first, last = pt.switch(low > 0.0, -high, low), pt.switch(low > 0.0, -low, high)
+            log_mass = logdiffexp(_log_normal_cdf(last), _log_normal_cdf(first))
+            log_c = 0.5 * pt.log(tau / np.array(2.0 * np.pi)) - log_mass
         case _:
             return None
-    peak = pt.clip(mu, lower, upper).astype("float64")
-    at_peak = log_density_of(model, rv, pt.broadcast_to(peak, shape).astype(rv.dtype))
-    assert at_peak is not None  # PyMC has one of either
-    (at_peak,) = in_innovations(model, [at_peak], latents)
-    log_c = at_peak + 0.5 * tau * (peak - mu) ** 2
     graphs = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": log_c}
     return _observed_as_zero(latent, BoundedNormal(), latent.innovation(), graphs)
+
+
+def _log_normal_cdf(z: TensorVariable) -> TensorVariable:
+    """Return log Φ(z), with √2 in double precision."""
+    x = -z / np.array(np.sqrt(2.0))
+    far = pt.log(pt.erfcx(pt.maximum(x, 0.0)) / 2.0) - x**2
+    return pt.switch(z < -1.0, far, pt.log1p(-pt.erfc(-x) / 2.0))
 
 
 def _observed_as_zero(
