@@ -147,7 +147,7 @@ def main() -> None:
     with model:
         print(pac.recognize())
 
-    heading(f"augmented Gibbs, {CHAINS} chains of {DRAWS} draws")
+    heading(f"exact Gibbs sampling, {CHAINS} chains of {DRAWS} draws")
     with model:
         start = time.perf_counter()
         # The same as pm.sample(DRAWS, step=pac.AugmentedGibbs(), …), ready sooner.
