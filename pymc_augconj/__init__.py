@@ -19,8 +19,8 @@ from .api.sparsify import sparsify
 from .api.update import update
 from .distributions.classes import BayesianSVM, LogisticSoftmax, MaternNoise, RobustMax
 from .distributions.maps import CAR, ICAR, Leroux, MaternField
+from .distributions.sparse_normal import Vecchia
 from .distributions.super_gaussian import SuperGaussian
-from .distributions.vecchia import Vecchia
 from .errors import (
     AugmentationError,
     DataError,

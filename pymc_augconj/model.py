@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_augconj.typing import Array, Index, Mask
+from pymc_augconj.typing import Array, Generator, Index, Mask
 
 from .block import LatentBlock
 from .errors import AugmentationError, NotSuperGaussianError
@@ -148,7 +148,6 @@ class Hyperparameter:
 
     @cached_property
     def size(self) -> int:
-        """Number of scalars."""
         return prod(self.shape)
 
 
@@ -160,7 +159,7 @@ class ForwardVariable:
     value_name: str
     shape: tuple[int, ...]
     #: Samples its value on PyMC's unconstrained scale given the rest.
-    draw: Callable[[np.random.Generator, Point], np.ndarray]
+    draw: Callable[[Generator, Point], np.ndarray]
     #: Its term of the model's log density there.
     log_density: PointMap[np.ndarray]
 
@@ -191,7 +190,6 @@ class LatentGaussianModel:
 
     @property
     def latent_size(self) -> int:
-        """Total number of latent values."""
         return sum(block.total_size for block in self.blocks)
 
     @property

@@ -55,7 +55,6 @@ class FixedValue[T]:
     names: tuple[Key, ...] = ()
 
     def __call__(self, point: Point) -> T:
-        """Return the value."""
         return self.value
 
     def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Any:

@@ -1,4 +1,4 @@
-"""Names for the types of arrays."""
+"""Names for the types of arrays and generators."""
 
 from __future__ import annotations
 
@@ -11,3 +11,4 @@ Array = NDArray[np.float64]
 ComplexArray = NDArray[Any]  # complex128, but NumPy's stubs do not know the precision of 1j * x
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Generator = np.random.Generator

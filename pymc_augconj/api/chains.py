@@ -193,7 +193,6 @@ class _Bar:
         self._lines = [self.progress.add_task(f"chain {k}", total=draws) for k in range(chains)]
 
     def update(self, found: Any) -> None:
-        """Show the draws of a chain after tuning."""
         number, count = found
         self.progress.update(self._lines[number], completed=count)
 

@@ -87,7 +87,6 @@ class _Rows:
     rows: slice
 
     def load(self) -> np.ndarray:
-        """Read them."""
         return np.asarray(self.array[self.rows])
 
 
@@ -112,7 +111,6 @@ class _MappedRows:
         return cls(path, array.dtype, array.shape, int(array.offset), order, rows)
 
     def load(self) -> np.ndarray:
-        """Read them."""
         whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order=self.order)
         return np.array(whole[self.rows])
 

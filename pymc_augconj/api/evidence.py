@@ -16,7 +16,7 @@ from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.leave_one_out import pareto_k
 from pymc_augconj.results.approximation.nested import NestedApproximation
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .fit import fit
 
@@ -131,9 +131,7 @@ def log_evidence(
     return found
 
 
-def _log_ratios(
-    fitted: Any, draws: int, pairs: int, rng: np.random.Generator
-) -> tuple[Array, Array, int]:
+def _log_ratios(fitted: Any, draws: int, pairs: int, rng: Generator) -> tuple[Array, Array, int]:
     """Return independent log ratios, whose exponentials have the mean p(y), and a control variate.
 
     See :meth:`.NestedApproximation.log_ratios`. The variate is constant without hyperparameters.

@@ -29,8 +29,11 @@ from pymc_augconj.recognition.prediction.evaluate import (
     constrained,
     unconstrained_function,
 )
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
-from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
+from pymc_augconj.recognition.processes.other_graphs import (
+    batch_size_of,
+    in_linear_time,
+    with_all_data,
+)
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import name_of
 from pymc_augconj.recognition.recognizer import Recognition, read_model
@@ -389,10 +392,7 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
 
 
 def _progress(
-    stack: ExitStack,
-    engine: Engine,
-    max_iter: int,
-    callback: Callable[[FitState], object] | None,
+    stack: ExitStack, engine: Engine, max_iter: int, callback: Callable[[FitState], object] | None
 ) -> Callable[[FitState], None]:
     """Show a progress bar until ``stack`` ends; return its update, which calls ``callback``."""
     last = f" of {max_iter}" if engine.minibatches else ""

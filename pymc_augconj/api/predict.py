@@ -12,7 +12,7 @@ from pymc.model import Model, modelcontext
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.new_inputs import read_predictors
-from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.processes.other_graphs import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation

@@ -50,7 +50,7 @@ from pymc_augconj.results.predictions import (
     needed_draws,
     predictions_tree,
 )
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def predict_series(
     *,
     dim: str | None,
     coords: Sequence[Any] | None,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> DataTree:
     """Return draws of the next steps of the series ``name``, one for each posterior draw."""
     if not (isinstance(steps, Integral) and steps >= 1):

@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 
 from .fit import fit
@@ -99,16 +99,12 @@ def recognize(
         except AugmentationError as error:
             report.refusal = str(error)
     if pilot is not None:
-        a_step, run = map(_two_digits, expected_time(given, pilot))
+        a_step, run = (float(f"{value:.2g}") for value in expected_time(given, pilot))
         report.expected = (
             f"Expected time: {1e3 * a_step:g} ms a step; {run:g} s for {CHAINS} chains of "
             f"{TUNE} + {WHOLE:,} steps, one after the other"
         )
     return report
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.2g}")
 
 
 # Draws of the first runs, and of one that is long enough for the compiled loop; the most that are

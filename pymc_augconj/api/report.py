@@ -157,7 +157,6 @@ class RecognitionReport(Recognition):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
         console = Console(file=io.StringIO(), width=_TEXT_WIDTH, record=True, force_jupyter=False)
         console.print(self)
         return console.export_html(inline_styles=True, code_format=_HTML)

@@ -21,7 +21,7 @@ from pymc.step_methods import STEP_METHODS
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 

@@ -26,10 +26,10 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.quadrature.expectation import normal_nodes
 from pymc_augconj.recognition.checks.checks import WholeDensity
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
-from pymc_augconj.recognition.processes.minibatch import batch_size_of
-from pymc_augconj.recognition.processes.process import LatentProcess
-from pymc_augconj.recognition.processes.through_inducing import (
+from pymc_augconj.recognition.processes.other_graphs import batch_size_of
+from pymc_augconj.recognition.processes.process import (
     LARGEST_SUM,
+    LatentProcess,
     SparseNames,
     nodes_of,
     write_sparse,

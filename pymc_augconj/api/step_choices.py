@@ -215,7 +215,6 @@ class Alternation:
 
     @property
     def follows(self) -> bool:
-        """Whether moves follow the step."""
         return bool(self.ridges) or self.companion is not None
 
     def save(self, point: Point) -> dict[str, Any] | None:
@@ -223,12 +222,10 @@ class Alternation:
         return None if self.companion is None else self.companion.save(point)
 
     def restore(self, saved: Any) -> None:
-        """Restore a saved state."""
         if self.companion is not None:
             self.companion.restore(saved)
 
     def begin(self, rng: np.random.Generator, tune: int, draws: int) -> None:
-        """Prepare for one chain."""
         if self.companion is not None:
             (own,) = rng.spawn(1)
             self.companion.setup_chain(own, tune, draws)

@@ -290,11 +290,7 @@ def _compare(where: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def _template(
-    step: PythonGibbs,
-    model: Model,
-    recorder: Recorder,
-    tune: int,
-    idata_kwargs: Mapping[str, Any],
+    step: PythonGibbs, model: Model, recorder: Recorder, tune: int, idata_kwargs: Mapping[str, Any]
 ) -> DataTree:
     """Return a result with one draw of one chain, as PyMC makes it."""
     trace = copy(recorder)

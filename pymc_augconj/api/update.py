@@ -22,7 +22,7 @@ from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.results.approximation.fitted_model import Labels
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .native_step import Recorder
 from .predict import draws_of, model_of
@@ -178,7 +178,7 @@ def _redrawn(
     step: PythonGibbs,
     nested: NestedPosterior,
     points: list[dict[str, Array]],
-    rng: np.random.Generator,
+    rng: Generator,
     model: Model,
 ) -> dict[str, Array]:
     """Return all variables with latents drawn given the hyperparameters of each point."""

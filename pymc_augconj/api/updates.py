@@ -20,7 +20,7 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
 from pymc_augconj.engines.gibbs.entry_slice import entry_slices
 from pymc_augconj.engines.gibbs.state import Target
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 # Length of the first window after which the covariance is re-estimated during tuning; windows
 # double.
@@ -65,7 +65,7 @@ class SliceUpdate:
             "centre": None,
         }
 
-    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
+    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         """Return the next value."""
         state = self.state
         x, value = start, target(start)
@@ -84,7 +84,7 @@ class SliceUpdate:
             self._learn(x)
         return x
 
-    def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
+    def _along_one_axis(self, target: Target, start: Array, rng: Generator) -> Array:
         """Return the next value on a line along a principal axis, chosen at random."""
         axis = self.state["axes"][:, int(self.size * rng.random())]
         moved, _, _ = _on_line(target, start, target(start), axis, _WIDTH, 1, rng)
@@ -140,8 +140,7 @@ class EllipticalUpdate(SliceUpdate):
         self.schedule = (1, 0)
         self._inverse, self._inverted = np.empty((0, 0)), None
 
-    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
-        """Return the next value."""
+    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         centre, axes = self.state["centre"], self.state["axes"]
         if axes is None or centre is None:
             return super().__call__(target, start, rng, tune)
@@ -178,8 +177,7 @@ class MixedUpdate(EllipticalUpdate):
         super().__init__(size)
         self.schedule = (_ELLIPSES, 1)
 
-    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
-        """Return the next value."""
+    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         if self.state["axes"] is None:
             return super().__call__(target, start, rng, tune)
         for _ in range(self.schedule[0]):
@@ -194,7 +192,7 @@ def _on_line(
     axis: Array,
     width: float,
     max_steps: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[Array, float, float]:
     """Return the next point on a line through ``x``, its log density, and the interval's length.
 
@@ -234,7 +232,7 @@ class EntrywiseSliceUpdate:
         self.state: dict[str, Any] = {"widths": np.ones(size), "n_tunes": 0}
 
     def __call__(
-        self, target: Callable[[Array], Array], start: Array, rng: np.random.Generator, tune: bool
+        self, target: Callable[[Array], Array], start: Array, rng: Generator, tune: bool
     ) -> Array:
         """Return the next value; ``target`` returns the log density of each entry."""
         widths, n = self.state["widths"], self.state["n_tunes"]
@@ -269,8 +267,7 @@ class GradientUpdate(NUTS):
         self.max_treedepth = self.early_max_treedepth = self._MAX_TREEDEPTH
         self._reached_max_treedepth = 0
 
-    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
-        """Return the next value."""
+    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         self.rng, self.tune = rng, tune
         self.potential.set_rng(rng)
         self.integrator = CpuLeapfrogIntegrator(self.potential, _AsLogpDlogp(target))
@@ -279,7 +276,6 @@ class GradientUpdate(NUTS):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state of the adaptation."""
         return {
             "potential": self.potential.sampling_state,
             "step_adapt": self.step_adapt.sampling_state,

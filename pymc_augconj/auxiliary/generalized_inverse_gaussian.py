@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, kve
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .checks import refuse
 
-SECOND_DIFFERENCE_BELOW = 1e5  # of √(p² + ω²): above it an expansion is the more accurate
 DEBYE_ABOVE = 60.0  # of √(p² + ω²): there the uniform expansion of K_p(ω) is good to 1e-13
 
 
@@ -41,7 +40,7 @@ DEBYE = _debye_coefficients(8)
 
 
 def random_generalized_inverse_gaussian(
-    rng: np.random.Generator, p: ArrayLike, a: ArrayLike, b: ArrayLike
+    rng: Generator, p: ArrayLike, a: ArrayLike, b: ArrayLike
 ) -> Array:
     """Draw independent x ~ GIG(p, a, b), exactly.
 
@@ -178,7 +177,7 @@ def _debye_series(p: Array, omega: Array) -> Array:
     )
 
 
-def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: ArrayLike) -> Array:
+def random_inverse_gaussian(rng: Generator, mean: ArrayLike, shape: ArrayLike) -> Array:
     """Draw independent x ~ IG(mean, shape), exactly, at any ratio of mean to shape.
 
     The method of Michael, Schucany & Haas: (x − mean)² shape/(mean² x) is χ²₁, and of the two roots

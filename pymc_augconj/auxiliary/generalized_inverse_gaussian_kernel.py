@@ -12,10 +12,9 @@ t; Devroye's choice keeps the rate of acceptance bounded away from zero.
 
 import math
 
-import numpy as np
 from numba import njit
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 
 @njit(cache=True, error_model="numpy")
@@ -33,7 +32,7 @@ def psi(y: float, alpha: float, lam: float) -> tuple[float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def fill(rng: np.random.Generator, p: Array, a: Array, b: Array, out: Array) -> None:
+def fill(rng: Generator, p: Array, a: Array, b: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ GIG(p[i], a[i], b[i])."""
     for i in range(out.size):
         lam = abs(p[i])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfc, erfcx, log_ndtr, ndtr, ndtri
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .checks import refuse
 
@@ -19,9 +19,7 @@ CONTINUED_FRACTION_BELOW = -4.0
 CONTINUED_FRACTION_TERMS = 60
 
 
-def random_truncated_normal(
-    rng: np.random.Generator, mean: ArrayLike, positive: ArrayLike
-) -> Array:
+def random_truncated_normal(rng: Generator, mean: ArrayLike, positive: ArrayLike) -> Array:
     """Draw independent z ~ N(mean, 1), given z > 0 where ``positive``, else given z ≤ 0.
 
     By inversion of one uniform for Φ(μ) > 1e-197; farther in the tail by rejection from an
@@ -70,7 +68,7 @@ def _reflected(mean: ArrayLike, positive: ArrayLike) -> tuple[Array, Array]:
     return mu, np.broadcast_to(sign, mu.shape)
 
 
-def _tail_excess(rng: np.random.Generator, a: Array) -> Array:
+def _tail_excess(rng: Generator, a: Array) -> Array:
     """Return x > 0 with density ∝ exp(−a x − x²/2), for a ≫ 1."""
     x = rng.standard_exponential(a.shape) / a
     pending = np.arange(a.size)

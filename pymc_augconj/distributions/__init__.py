@@ -9,8 +9,7 @@ augmentations are NumPy functions in ``likelihoods``.
 ``formula``             an elementwise formula, detached from its model
 ``maps``                areas whose values resemble their neighbours'; a Matérn field
 ``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ
-``sparse_normal``       a normal vector with a sparse precision matrix; log|Q| and Q⁻¹ b
+``sparse_normal``       a normal vector with a sparse precision matrix; Vecchia's approximation
 ``super_gaussian``      every likelihood exp(log c + g f) φ(α − β f + γ f²), stated by log φ
-``vecchia``             Vecchia's approximation of a Gaussian process
 ======================  ====================================================================
 """

@@ -101,7 +101,6 @@ class AuxiliaryRV(RandomVariable):
         self._print_name = (distribution.name, f"\\operatorname{{{distribution.name}}}")
 
     def rng_fn(self, rng: np.random.Generator, *args: Any) -> np.ndarray:
-        """Draw ω."""
         *parameters, size = args
         shape = np.broadcast_shapes(*map(np.shape, parameters)) if size is None else tuple(size)
         return self.distribution.random(rng, shape, *parameters)
@@ -130,7 +129,6 @@ class AuxiliaryDistribution(PositiveContinuous):
         rng: Any = None,
         **kwargs: Any,
     ) -> TensorVariable:
-        """Return the random variable's node."""
         op = AuxiliaryRV(
             distribution=distribution, signature=",".join(["()"] * len(parameters)) + "->()"
         )
@@ -138,7 +136,6 @@ class AuxiliaryDistribution(PositiveContinuous):
         return op(*parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 
     def support_point(rv: TensorVariable, size: Any, *parameters: TensorVariable) -> TensorVariable:
-        """Return ones."""
         if rv_size_is_none(size):
             return pt.ones(pt.broadcast_arrays(*parameters)[0].shape)
         return pt.ones(size)

@@ -26,7 +26,6 @@ def _draw(rng: np.random.Generator, p: np.ndarray, size: Any) -> np.ndarray:
 
 
 def _first_class(f: TensorVariable, size: Any) -> TensorVariable:
-    """Return class 0 in the shape of the variable."""
     return pt.zeros(f.shape[:-1] if rv_size_is_none(size) else size, dtype="int64")
 
 
@@ -45,7 +44,6 @@ class LogisticSoftmaxRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng: np.random.Generator, f: np.ndarray, size: Any) -> np.ndarray:
-        """Draw classes."""
         log_p = log_expit(f)
         return _draw(rng, np.exp(log_p - log_p.max(axis=-1, keepdims=True)), size)
 
@@ -106,7 +104,6 @@ class RobustMaxRV(RandomVariable):
     def rng_fn(
         cls, rng: np.random.Generator, f: np.ndarray, epsilon: np.ndarray, size: Any
     ) -> np.ndarray:
-        """Draw classes."""
         K = f.shape[-1]
         largest = np.equal(np.argmax(f, axis=-1)[..., None], np.arange(K))
         epsilon = np.asarray(epsilon)[..., None]
@@ -172,7 +169,6 @@ class BayesianSVMRV(RandomVariable):
 
     @classmethod
     def rng_fn(cls, rng: np.random.Generator, f: np.ndarray, size: Any) -> np.ndarray:
-        """Refuse to draw."""
         raise AugmentationError(
             "BayesianSVM is a pseudo-likelihood: exp(−2 max(1 − y f, 0)) does not sum to one over "
             "y = −1 and 1, so that y has no distribution to draw from; predict sign(f), or use "

@@ -70,7 +70,6 @@ class Formula:
     # -- reading the graph --------------------------------------------------------------------
 
     def _between(self) -> set[Variable]:
-        """Return the variables that depend on the argument."""
         varying = {self._argument}
         for node in toposort([self._output]):
             if any(parent in varying for parent in node.inputs):

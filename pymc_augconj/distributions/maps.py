@@ -172,7 +172,6 @@ class ICAR(Continuous):
 
 
 def _numbers(*values: Any) -> list[Variable]:
-    """Return graphs of numbers."""
     return [pt.as_tensor(value).astype("float64").reshape(()) for value in values]
 
 

@@ -20,7 +20,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Key, Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 #: ``point -> (value, {entry of the point: derivative})``
 LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
@@ -197,7 +197,7 @@ class SparseProblem:
     priors: Sequence[ProcessPrior]
     #: Inducing inputs of each process, (M, d), initial or fixed.
     inducing: Sequence[Array]
-    rng: np.random.Generator
+    rng: Generator
     #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, of which the model has a sample;
     #: by default the model's data.
     data: object = None

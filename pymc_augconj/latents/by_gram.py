@@ -208,7 +208,6 @@ class _Transposed:
         self._shape = (A.size, A.index.size)
 
     def matrix(self, coef: Array | None) -> csr_array:
-        """Return Aᵀ."""
         data = np.ones(self._order.size) if coef is None else coef[self._order]
         return csr_array((data, self._order, self._starts), shape=self._shape)
 

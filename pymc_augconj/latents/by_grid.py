@@ -36,7 +36,7 @@ from pymc_augconj.gaussian.sites import cholesky
 from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .dense import KroneckerPrior, kronecker_product
 from .joint import LatentPrior
@@ -123,7 +123,7 @@ class Completion:
         self.tau = np.where(tau > _ROUNDING * product, tau, 0.0)
         self.linear = np.zeros(precision.size)
 
-    def draw(self, rng: np.random.Generator, eta: Array) -> None:
+    def draw(self, rng: Generator, eta: Array) -> None:
         """Draw z, given c u + H̄β."""
         if self.tau.any():
             self.linear = self.tau * eta + np.sqrt(self.tau) * rng.standard_normal(eta.size)
@@ -181,7 +181,6 @@ class GridPosterior(Posterior):
         return self._rotated(self._own.scale_transpose(self._c * slope))
 
     def _rotated(self, x: Array) -> Array:
-        """Return Eᵀ x."""
         return self._std * kronecker_product([V.T for V in self._V], x)
 
     def _joined(self, v: Array, beta: Array) -> Array:
@@ -210,7 +209,7 @@ class GridPosterior(Posterior):
             beta = solve_triangle(self._chol_S, beta, False)
         return self._joined(rotated, beta)
 
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+    def solve(self, rng: Generator, x: Array) -> Array:
         away = x - self.latent_mean
         beta = away[..., self._border]
         rotated = kronecker_product([V.T for V in self._V], away[..., self._places]) / self._std
@@ -255,7 +254,7 @@ class GridSolver(Solver):
         return _CALLS + _PER_EIGENVECTOR * float((sizes**3).sum()) + 4.0 * float(products)
 
     def augment(
-        self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
+        self, rng: Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
         which, own, A = _process(prior)
         self._drawn = Completion(_precision(A, sites), own.block.grid)

@@ -44,7 +44,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.factors import Factor, solve_triangle
 from pymc_augconj.linalg.sparse import SymmetricPattern
 from pymc_augconj.linalg.vecchia import ZeroFillPattern
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .by_precision import PrecisionPosterior, PrecisionSolver
 from .joint import LatentPrior
@@ -101,7 +101,6 @@ class IncompletePosterior(PrecisionPosterior):
         return self._factor.half_solve(product) - half
 
     def _deviation(self, half: Array) -> Array:
-        """Return Δ half."""
         n, corner = self._pattern.size, self._bordered.corner
         within, below = half[:n], solve_triangle(corner, half[n:], True)
         return np.append(
@@ -135,7 +134,7 @@ class IncompleteSolver(PrecisionSolver):
     augments, repeats = True, False
     #: ν̃, or what it is found from when it is first asked for.
     _nu: Array | None = None
-    _present: tuple[np.random.Generator, LatentPrior, SiteSum, Array] | None = None
+    _present: tuple[Generator, LatentPrior, SiteSum, Array] | None = None
 
     @classmethod
     def pattern(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> PrecisionPattern | None:
@@ -147,7 +146,7 @@ class IncompleteSolver(PrecisionSolver):
         return len(structured) == 1 and structured[0].order is not None
 
     def augment(
-        self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
+        self, rng: Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
         v = [b.unscale(part) for b, part in zip(prior.blocks, u, strict=True)]
         self._present = rng, prior, sites, np.concatenate(v)

@@ -30,7 +30,7 @@ from pymc_augconj.gaussian.observations import ConditionedPredictors
 from pymc_augconj.gaussian.sites import Rotation
 from pymc_augconj.linalg.dense import leading_square, symmetric_product
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .joint import LatentPrior
 from .posterior import Posterior, Solver
@@ -133,7 +133,7 @@ class ObservationPosterior(Posterior):
         by_xi[..., border] = own.half_solve(by_xi[..., border].T).T
         return np.concatenate([by_xi, -w / np.sqrt(own.precision)], axis=-1)
 
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+    def solve(self, rng: Generator, x: Array) -> Array:
         own, border = self._predictors, self._border
         nu = rng.standard_normal(self.size)
         nu[: self._n_latent][border] = np.tril(own.chol_M).T @ (x[border] - own.coefficients)
@@ -144,7 +144,6 @@ class ObservationPosterior(Posterior):
         return nu
 
     def _rotated_product(self, v: Array) -> Array:
-        """Return QᵀΦ v."""
         return self._rotation.forward(self.prior.whitened_product(v))
 
     def _outside(self, w: Array) -> Array:
@@ -189,7 +188,6 @@ class ObservationPosterior(Posterior):
 
     @cached_property
     def _columns(self) -> dict[int, slice]:
-        """Columns of the border, by block."""
         sizes = [self.prior.blocks[i].block.total_size for i in self.prior.border.blocks]
         stops = np.cumsum(sizes).tolist()
         ends = zip(self.prior.border.blocks, sizes, stops, strict=True)

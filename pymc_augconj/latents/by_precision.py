@@ -28,7 +28,7 @@ from pymc_augconj.linalg.dense import (
 )
 from pymc_augconj.linalg.factors import BorderedFactor, Factor, SparseFactor, UpdatedFactor
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .joint import LatentPrior, kind_of
 from .posterior import Posterior, Solver
@@ -76,7 +76,7 @@ class FactorPosterior(Posterior):
     def pull(self, slope: Array) -> Array:
         return self._root.half_solve(slope)
 
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+    def solve(self, rng: Generator, x: Array) -> Array:
         return self._root.transpose_product(x) - self._half
 
 
@@ -168,7 +168,6 @@ class PrecisionPosterior(FactorPosterior):
 
     @cached_property
     def _corner_cov(self) -> Array:
-        """The covariance of the border."""
         if not self._pattern.border:
             return self._bordered.corner
         cov, _ = dpotri(self._bordered.corner, lower=1)

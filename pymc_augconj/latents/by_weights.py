@@ -35,7 +35,7 @@ from pymc_augconj.linalg.dense import (
     square_work_array,
 )
 from pymc_augconj.linalg.linear_map import CopiesMap, LinearMap
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .joint import LatentPrior, kind_of
 from .posterior import Posterior, Solver
@@ -114,7 +114,7 @@ class WeightPosterior(Posterior):
             return dtrsv(self._chol, slope, lower=1)
         return dtrsm(1.0, self._chol, slope.T, lower=1).T
 
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+    def solve(self, rng: Generator, x: Array) -> Array:
         return lower_transpose_product(self._chol, x) - self._half
 
 

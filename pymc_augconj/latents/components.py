@@ -60,7 +60,7 @@ def find_components(
     label = np.arange(len(cells))
     entered: list[Mask] = []
     for index, block in enumerate(model.blocks):
-        pieces = _pieces(block)
+        pieces = every[index] if block.is_independent else every[index] // block.size
         own = np.zeros((pieces.max() + 1, len(cells)), dtype=bool)
         for c, at in enumerate(rows):
             for maps in maps_at:
@@ -92,12 +92,6 @@ def find_components(
         members = sorted(cells[c] for c in order if label[c] == name)
         components.append(Component(tuple(latents), tuple(latents.values()), tuple(members)))
     return components
-
-
-def _pieces(block: LatentBlock) -> Index:
-    """Return the piece of each latent of a block."""
-    latents = np.arange(block.total_size)
-    return latents if block.is_independent else latents // block.size
 
 
 def _columns(A: LinearMap) -> Mask:
@@ -161,7 +155,6 @@ def restricted_model(
 
 
 def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
-    """Return some pieces of a block."""
     if latents.size == block.total_size:
         return block
     mean = None if block.mean is None else RowsOf(block.mean, latents)

@@ -54,10 +54,6 @@ class DensePrior(BlockPrior):
         return block.size
 
     def factorized(self) -> DensePrior:
-        """See :class:`.BlockPrior`.
-
-        A whitened block takes no jitter, because PyMC computes its f from the plain factor.
-        """
         if self._chol is None and self._jittered is None:
             name = f"the covariance of {self.block.name!r}"
             jitters = (0.0,) if self.block.whitened else RELATIVE_JITTERS
@@ -157,7 +153,6 @@ class FactorPrior(DensePrior):
 
     @cached_property
     def cov(self) -> Array:
-        """K."""
         return self.chol @ self.chol.T
 
     def factorized(self) -> FactorPrior:
@@ -307,7 +302,6 @@ class KroneckerPrior(BlockPrior):
 
     @cached_property
     def chols(self) -> list[Array]:
-        """The Lᵢ."""
         name = f"a factor of the covariance of {self.block.name!r}"
         # PyMC computes f from the plain factors.
         return [cholesky_with_jitter(K, name=name, relative_jitters=(0.0,))[0] for K in self.covs]

@@ -22,7 +22,7 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .joint import LatentPrior, kind_of
 from .rows import RowGroups, SiteSum
@@ -66,7 +66,7 @@ class Posterior(ABC):
         """Return Gᵀ slope: the gradient by ν of a function of x, given its gradient by x."""
 
     @abstractmethod
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+    def solve(self, rng: Generator, x: Array) -> Array:
         """Return ν with this x, by :meth:`carried`: a draw from N(0, I) if there are many."""
 
     def carried(self, nu: Array) -> Array:
@@ -77,7 +77,7 @@ class Posterior(ABC):
         """Return x, a draw from the posterior for ν ~ N(0, I)."""
         return self.latent_mean + self.root(nu)
 
-    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
+    def draw(self, rng: Generator, size: int) -> list[Array]:
         """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
         return self.prior.split(self.whitened(self.apply(rng.standard_normal((size, self.size)))))
 
@@ -232,7 +232,6 @@ class Posterior(ABC):
         return 0.5 * (A.apply_transpose(self.alpha) ** 2 - explained)
 
     def _explained_through(self, A: LinearMap) -> Array:
-        """Return Aᵀ R A."""
         dense = A.dense()
         return dense.T @ self.response_product(dense)
 
@@ -293,7 +292,7 @@ class Solver(ABC):
         return np.concatenate([np.vecdot(Phi, Phi), pairs])
 
     def augment(
-        self, rng: np.random.Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
+        self, rng: Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
         """Draw auxiliary variables given the sites and the innovations by blocks."""
         return

@@ -63,7 +63,6 @@ class PrecisionPrior(DensePrior):
 
     @cached_property
     def cov(self) -> Array:
-        """K."""
         place = self.pattern.place
         return np.asfortranarray(self.factor.dense_inverse()[np.ix_(place, place)])
 
@@ -194,12 +193,10 @@ class IntrinsicPrior(PrecisionPrior):
 
     @cached_property
     def cov(self) -> Array:
-        """K."""
         return np.asfortranarray(self.apply_cov(np.eye(self.block.size)))
 
     @property
     def _of_sum(self) -> float:
-        """1/(n c)."""
         return 1.0 / (self.block.size * np.sqrt(self.common))
 
     def scale(self, v: Array) -> Array:

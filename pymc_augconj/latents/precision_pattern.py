@@ -301,7 +301,6 @@ class PrecisionPattern:
         )
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        """Return u of every block."""
         parts = (self.part(i, x) for i in range(len(prior.blocks)))
         return [
             part if isinstance(block, PrecisionPrior) else block.scale(part)
@@ -309,7 +308,6 @@ class PrecisionPattern:
         ]
 
     def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
-        """Return all whitened latents."""
         parts = (self.part(i, x) for i in range(len(prior.blocks)))
         return np.concatenate(
             [
@@ -370,7 +368,6 @@ class PrecisionDesign:
         return self._in_order([A.apply_transpose(weights) for A in self.maps.values()])
 
     def transpose(self, w: Array) -> Array:
-        """Return Φᵀw."""
         within = self._in_order([A.apply_transpose(w) for A in self.maps.values()])
         return np.concatenate([within, w @ self.border])
 

@@ -22,11 +22,10 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.random import Generator
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.tilted import Tilted
-from pymc_augconj.typing import Array, Mask
+from pymc_augconj.typing import Array, Generator, Mask
 
 from .pattern import Pattern
 

@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from pymc_augconj.auxiliary.truncated_normal import (
@@ -32,7 +31,7 @@ from pymc_augconj.auxiliary.truncated_normal import (
     random_truncated_normal,
 )
 from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
-from pymc_augconj.typing import Array, Mask
+from pymc_augconj.typing import Array, Generator, Mask
 
 from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, refusal
 from .contract import LikelihoodDensity

@@ -22,10 +22,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
-from numpy.random import Generator
 
 from pymc_augconj.quadrature.tilted import SiteDensity, Tilted, check_cavities, tilted_moments
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .base import Density, DensityLikelihood, Expected, Likelihood, Params, Sites
 

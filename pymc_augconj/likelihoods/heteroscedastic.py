@@ -34,7 +34,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import expit, gammaln, log_expit, ndtr, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
@@ -44,7 +43,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     random_polya_gamma,
 )
 from pymc_augconj.quadrature.expectation import gaussian_expectation
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Expected, Params, Pattern, Sites
 from .contract import MultiDensity, MultiLikelihood
@@ -222,5 +221,4 @@ def _expit_curvature(g: Array) -> Array:
 
 
 def _half_square(y: Array, mean: Array, var: Array) -> Array:
-    """Return ψ."""
     return np.asarray(0.5 * ((y - mean[0]) ** 2 + var[0]))

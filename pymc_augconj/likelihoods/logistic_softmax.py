@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import expit, gammaln, log_expit, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
@@ -39,7 +38,7 @@ from pymc_augconj.quadrature.expectation import (
     gaussian_expectation,
     quasi_monte_carlo,
 )
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .base import Expected, Params, Pattern, Sites, refuse_classes
 from .contract import MultiLikelihood, Traits

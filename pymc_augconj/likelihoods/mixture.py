@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .base import Joint, JointWriter, Likelihood, Params, Sites
 from .contract import MultiLikelihood, select_params
@@ -45,11 +44,9 @@ class MixtureComponent:
     names: Mapping[str, str]
 
     def params(self, params: Params) -> dict[str, Array]:
-        """Return its own parameters."""
         return {name: params[given] for name, given in self.names.items()}
 
     def eta(self, eta: Array, params: Params) -> Array:
-        """Return its row of the predictors."""
         if self.predictor is not None:
             return eta[self.predictor]
         return np.broadcast_to(params[f"eta_{self.number}"], eta.shape[1:])

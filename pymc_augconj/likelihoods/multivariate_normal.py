@@ -15,11 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import gammaln
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Expected, Params, Pattern, Sites
 from .contract import MultiLikelihood, Traits

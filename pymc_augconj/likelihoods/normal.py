@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import ndtr
 
 from pymc_augconj.quadrature.tilted import Tilted
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Expected, Likelihood, Params, Pattern, Sites, refusal
 from .registry import register

@@ -23,7 +23,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import expit, gammaincc, gammaln, xlogy
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
@@ -31,7 +30,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, is_count, refusal
 from .powers_of_sigmoid import log_shrunk

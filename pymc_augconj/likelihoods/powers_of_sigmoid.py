@@ -28,7 +28,6 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import betainc, betaln, expit
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
@@ -36,7 +35,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, is_count, refusal
 from .registry import register

@@ -26,23 +26,22 @@ variables, JASA 108.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import gammaln, softmax
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import log_polya_gamma, random_polya_gamma
 from pymc_augconj.quadrature.expectation import (
     MOST_DIMENSIONS,
+    WithGradient,
     gaussian_cubature,
     product_rule,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,
 )
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .base import Expected, Params, Pattern, Sites, is_count, refusal, refuse_classes
 from .contract import MultiLikelihood, Traits
@@ -243,9 +242,7 @@ class Multinomial(Softmax):
         return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
 
 
-def _expected_log_sum(
-    log_sum: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
-) -> tuple[Array, Array, Array]:
+def _expected_log_sum(log_sum: WithGradient, mean: Array, cov: Array) -> tuple[Array, Array, Array]:
     """Return E log(1 + Σ exp(δ_j)), δ ~ N(mean, cov) in R^d, and its derivatives."""
     if len(mean) > MOST_DIMENSIONS:
         return quasi_monte_carlo(log_sum, mean, cov)

@@ -22,7 +22,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from pymc_augconj.auxiliary.laplace_transform.distribution import (
     KnownTilts,
@@ -30,7 +29,7 @@ from pymc_augconj.auxiliary.laplace_transform.distribution import (
     find_known,
 )
 from pymc_augconj.errors import NotSuperGaussianError
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Joint, JointWriter, Likelihood, Params, Sites
 from .registry import register

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from scipy.special import gammaln
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .base import Joint, JointWriter, Likelihood, Params, Sites, normal_factor
 

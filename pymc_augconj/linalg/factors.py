@@ -318,15 +318,12 @@ class UpdatedFactor:
         return self._along(x, -0.5)
 
     def half_solve(self, x: Array) -> Array:
-        """Return the inverse times x."""
         return self.shrink(self.factor.half_solve(x))
 
     def transpose_solve(self, x: Array) -> Array:
-        """Return the inverse of the transpose times x."""
         return self.factor.transpose_solve(self.shrink(x))
 
     def transpose_product(self, x: Array) -> Array:
-        """Return the transpose times x."""
         return self._along(self.factor.transpose_product(x), 0.5)
 
 
@@ -357,7 +354,6 @@ class BorderedFactor:
         return factor
 
     def half_solve(self, x: Array) -> Array:
-        """Return L⁻¹ x."""
         first, second = self._split(x)
         return self.joined_half(self.leading.half_solve(first), second)
 
@@ -368,7 +364,6 @@ class BorderedFactor:
         )
 
     def transpose_solve(self, x: Array) -> Array:
-        """Return L⁻ᵀ x."""
         first, second = self._split(x)
         second = solve_triangle(self.corner, second, True)
         if not first.size:
@@ -378,7 +373,6 @@ class BorderedFactor:
         )
 
     def transpose_product(self, x: Array) -> Array:
-        """Return Lᵀ x."""
         first, second = self._split(x)
         product = second @ np.tril(self.corner)
         if not first.size:

@@ -79,21 +79,9 @@ def nearest(X: Array, count: int) -> Index:
 class Neighbours:
     """Groups of values that meet, neighbours and a value each, and the pattern of Q.
 
-    Parameters
-    ----------
-    X : ndarray, shape (n, d)
-        Inputs; neighbours are by Euclidean distance.
-    count : int
-        m.
-
-    Attributes
-    ----------
-    order : ndarray of int, shape (n,)
-        The max-min order.
-    counts : ndarray of int, shape (n,)
-        Number of neighbours.
-    entries : ndarray of int, shape (2, E)
-        Rows and columns of the entries of Q, first those of the lower triangle.
+    Neighbours, up to ``count`` for each value, are by Euclidean distance of the inputs X, (n, d).
+    ``order`` is the max-min order, and ``counts`` are the numbers of neighbours. ``entries``,
+    (2, E), are rows and columns of the entries of Q, first those of the lower triangle.
     """
 
     def __init__(self, X: Array, count: int) -> None:
@@ -120,17 +108,10 @@ class Neighbours:
         return self.entries[:, : self.entries.shape[1] - self._below.size]
 
     def precision(self, k: Array) -> Array:
-        """Return the entries of Q and the precision of every value given its neighbours.
+        """Return the entries of Q and the precision of every value given its neighbours, (E + n,).
 
-        Parameters
-        ----------
-        k : ndarray, shape (E′,)
-            Covariances at :attr:`lower`. NaN are the entries where a group's are not positive
-            definite.
-
-        Returns
-        -------
-        ndarray, shape (E + n,)
+        ``k`` are covariances at :attr:`lower`. Entries are NaN where a group's are not positive
+        definite.
         """
         from .vecchia_kernels import add_products
 

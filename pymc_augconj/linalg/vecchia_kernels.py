@@ -12,15 +12,9 @@ from pymc_augconj.typing import Array, Index
 
 @njit(cache=True)
 def farthest_first(X: Array, cells: Index, width: float, first: int) -> Index:
-    """Return the max-min order.
+    """Return the max-min order of the rows of X from the point ``first`` on.
 
-    Parameters
-    ----------
-    X : ndarray, shape (n, d)
-    cells : ndarray of int, shape (n, 3)
-        Cell of each point in a grid of this ``width`` along some columns of X.
-    first : int
-        Point to begin with.
+    ``cells``, (n, 3), has the cell of each point in a grid of this ``width`` along some columns.
     """
     n, dim = X.shape
     size = np.array([cells[:, 0].max() + 1, cells[:, 1].max() + 1, cells[:, 2].max() + 1])
@@ -171,17 +165,9 @@ def pull_products(
 def incomplete_factor(starts: Index, rows: Index, flat: Array, values: Array) -> float:
     """Write a factor V with the entries of a matrix, all products elsewhere left out.
 
-    Parameters
-    ----------
-    starts, rows, values
-        As of :class:`.SparseFactor`, without a corner.
-    flat : ndarray
-        The matrix, in the places of ``values``.
-
-    Returns
-    -------
-    float
-        log |V Vᵀ|; NaN if the matrix has no positive diagonal, or is not finite.
+    Returns log |V Vᵀ|, NaN if the matrix has no positive diagonal, or is not finite. ``starts``,
+    ``rows`` and ``values`` are as of :class:`.SparseFactor`, without a corner, and ``flat`` is the
+    matrix, in the places of ``values``.
     """
     n, log_det = starts.size - 1, 0.0
     # Columns whose next row is this one: the first, and the next of each.

@@ -24,7 +24,7 @@ from scipy.special import logsumexp, ndtri
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import MultiDensity
-from pymc_augconj.quadrature.expectation import NODES, WEIGHTS, gaussian_expectation
+from pymc_augconj.quadrature.expectation import NODES, WEIGHTS, Integrand, gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
 from .moments import response_moments
@@ -101,7 +101,7 @@ class GaussianMixture:
         replaced = {**self.params, **params}
         return GaussianMixture(self.likelihood, self.mean[which], self.var[which], replaced)
 
-    def _expect(self, func: Callable[[Array, Index], Array]) -> Array:
+    def _expect(self, func: Integrand) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
 
     def moments(self) -> tuple[Array, Array]:

@@ -54,7 +54,6 @@ class StraightLine:
         return _written(*self.graph, numbers=False)[0]
 
     def __call__(self, *values: Any) -> list[Any]:
-        """Return the outputs."""
         try:
             if self._is_quiet:
                 return self.run(*values)
@@ -72,15 +71,12 @@ class NumpyLinker(JITLinker):
     incompatible_rewrites = PerformLinker.incompatible_rewrites
 
     def fgraph_convert(self, fgraph: FunctionGraph, order: Any = None, **_: Any) -> StraightLine:
-        """Return the function of a rewritten graph."""
         return StraightLine(fgraph, order)
 
     def jit_compile(self, fn: StraightLine) -> StraightLine:
-        """Return ``fn`` itself."""
         return fn
 
     def create_thunk_inputs(self, storage_map: dict[Variable, list[Any]]) -> list[list[Any]]:
-        """Return the storage of the graph's inputs."""
         return [storage_map[var] for var in self.fgraph.inputs]
 
 

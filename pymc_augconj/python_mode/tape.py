@@ -194,12 +194,10 @@ class Registers(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the value."""
         return self.index.shape
 
     @property
     def size(self) -> int:
-        """Number of entries."""
         return self.index.size
 
 
@@ -279,7 +277,6 @@ class TapeBuilder:
         return on_tape(self, entries)
 
     def finish(self) -> Tape:
-        """Return the tape."""
         code = np.array(self._code, dtype=np.intp).reshape(-1, 5)
         return Tape(code, np.array(self._start))
 

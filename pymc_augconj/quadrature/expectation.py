@@ -48,6 +48,10 @@ from scipy.special import ndtri
 
 from pymc_augconj.typing import Array, Index
 
+#: ``(η, which)``: values at nodes of the sites in the index array ``which``; also with a gradient.
+Integrand = Callable[[Array, Index], Array]
+WithGradient = Callable[[Array, Index], tuple[Array, Array]]
+
 # Beyond ten standard deviations lies 1e-23 of the mass.
 HALF_WIDTH = 10.0
 FIRST_STEP = 0.8
@@ -59,7 +63,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def gaussian_expectation(
-    func: Callable[[Array, Index], Array], mean: Array, var: Array, *, rtol: float = 1e-10
+    func: Integrand, mean: Array, var: Array, *, rtol: float = 1e-10
 ) -> tuple[Array, Array, Array]:
     """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var, all of shape (N,).
 
@@ -106,12 +110,7 @@ def _new_nodes(step: float, level: int) -> Array:
 
 
 def _sums(
-    func: Callable[[Array, Index], Array],
-    nodes: Array,
-    mean: Array,
-    std: Array,
-    centre: Array,
-    active: Index,
+    func: Integrand, nodes: Array, mean: Array, std: Array, centre: Array, active: Index
 ) -> Array:
     weights = np.exp(-0.5 * nodes**2 - _HALF_LOG_2PI)
     eta = mean[active, None] + std[active, None] * nodes
@@ -131,7 +130,7 @@ _CHUNK = 2_000_000
 
 
 def gaussian_cubature(
-    func: Callable[[Array, Index], Array],
+    func: Integrand,
     mean: Array,
     cov: Array,
     *,
@@ -222,9 +221,7 @@ def fixed_points(dimension: int, log2_pairs: int = _LOG2_PAIRS) -> Array:
     return np.asarray(np.linalg.solve(chol, z))
 
 
-def quasi_monte_carlo(
-    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
-) -> tuple[Array, Array, Array]:
+def quasi_monte_carlo(func: WithGradient, mean: Array, cov: Array) -> tuple[Array, Array, Array]:
     """Return the rule's E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
 
     ``func(eta, which)`` is g of each site in the index array ``which``, for ``eta`` of shape (P,
@@ -250,7 +247,7 @@ def quasi_monte_carlo(
 
 
 def quasi_monte_carlo_by_values(
-    func: Callable[[Array, Index], Array], mean: Array, cov: Array
+    func: Integrand, mean: Array, cov: Array
 ) -> tuple[Array, Array, Array]:
     """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits."""
     P, size = mean.shape
@@ -287,7 +284,7 @@ def _roots(cov: Array) -> Array:
 
 
 def quasi_monte_carlo_apart(
-    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, var: Array
+    func: WithGradient, mean: Array, var: Array
 ) -> tuple[Array, Array, Array]:
     """Return the rule for independent predictors, with derivatives by their variances, (P, N).
 
@@ -361,9 +358,7 @@ _STDS = np.array([0.28, 0.42, 0.7, 1.0, 1.4, 2.1, np.inf])
 _RULES = (3, 4, 6, 8, 12, 24, 32)
 
 
-def product_rule(
-    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
-) -> tuple[Array, Array]:
+def product_rule(func: WithGradient, mean: Array, cov: Array) -> tuple[Array, Array]:
     """Return the rule's E[g(δ)], δ ~ N(mean, cov) in R^d, d ≤ 2, and its derivative by the mean.
 
     A product of Gauss–Hermite rules, with more nodes for larger standard deviations, for a

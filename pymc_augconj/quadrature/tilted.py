@@ -18,7 +18,6 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
-from .expectation import NODES, TO_COEFFICIENTS, WEIGHTS
+from .expectation import NODES, TO_COEFFICIENTS, WEIGHTS, Integrand
 from .mesh import Mesh, make_mesh
 
 PanelArrays = tuple[Index, Array, Array, Array]
@@ -52,7 +51,7 @@ class Quadrature:
     weights: Array
     size: int
 
-    def expect(self, func: Callable[[Array, Index], Array]) -> Array:
+    def expect(self, func: Integrand) -> Array:
         """Return E_tilted[func(f)] of every site, shape (N,); ``func`` as a SiteDensity."""
         terms = np.einsum("ij,ij->j", self.weights, func(self.f, self.site))
         return np.bincount(self.site, terms, minlength=self.size)
@@ -62,11 +61,7 @@ class Panels:
     """Panels of 16 nodes of all sites, in x = u − centre, bisected until they have converged."""
 
     def __init__(
-        self,
-        log_likelihood: Callable[[Array, Index], Array],
-        mesh: Mesh,
-        cavity_mean: Array,
-        std: Array,
+        self, log_likelihood: Integrand, mesh: Mesh, cavity_mean: Array, std: Array
     ) -> None:
         self._log_likelihood = log_likelihood
         self._centre, self._std = mesh.centre, std

@@ -87,7 +87,6 @@ class ObservationOptions:
 
     @property
     def given(self) -> list[str]:
-        """The names of the given options."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return [
             name
@@ -97,7 +96,6 @@ class ObservationOptions:
 
     @property
     def levels(self) -> np.ndarray:
-        """The levels of quantiles, as an array."""
         return np.ravel(np.asarray(() if self.quantile is None else self.quantile, dtype=float))
 
     def numbers(self, size: int) -> dict[str, np.ndarray]:
@@ -146,7 +144,6 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The first process."""
         return str(self.gps[0].f.name)
 
     @property

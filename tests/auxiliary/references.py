@@ -19,6 +19,8 @@ from pymc_augconj.auxiliary.laplace_transform.quantiles import quantile_tilted
 from pymc_augconj.auxiliary.polya_gamma import distribution as pg
 from pymc_augconj.typing import Array
 
+SECOND_DIFFERENCE_BELOW = 1e5  # of √(p² + ω²): above it an expansion is the more accurate
+
 
 def var_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
     """Var x = (b/a) (K_{p+2}/K_p − (K_{p+1}/K_p)²); +∞ at a = 0, p ≥ −2."""
@@ -31,7 +33,7 @@ def var_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -
     order = p + 1.0
     r = np.maximum(np.hypot(order, np.sqrt(a) * np.sqrt(b)), 1.0)
     asymptotic = 1.0 / r - 0.5 / r**2 + (order / r**2) ** 2
-    log_excess = np.where(r > gig.SECOND_DIFFERENCE_BELOW, asymptotic, second - first)
+    log_excess = np.where(r > SECOND_DIFFERENCE_BELOW, asymptotic, second - first)
     with np.errstate(over="ignore"):
         value = np.exp(2.0 * first) * np.expm1(log_excess)
     return np.where(infinite, np.inf, value)

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs import cross_products, pooled
+from pymc_augconj.engines.gibbs import pooled
 from pymc_augconj.engines.gibbs.pooled import pool
 
 STANDARD_ERRORS, CHAINS, FEWER = 5.0, 60, 15
@@ -68,8 +68,8 @@ def learned_offset():
 @pytest.fixture
 def always(monkeypatch):
     """Take cross products of few observations."""
-    monkeypatch.setattr(cross_products, "_MANY", 1)
-    monkeypatch.setattr(cross_products, "_LEAST", 1.0)
+    monkeypatch.setattr(pooled, "_MANY", 1)
+    monkeypatch.setattr(pooled, "_LEAST", 1.0)
 
 
 def read(build):
@@ -161,8 +161,6 @@ def test_forgotten_trials_are_found(joint_distribution, monkeypatch):
 
 def test_a_forgotten_rest_is_found(joint_distribution, always, monkeypatch):
     """The negative control of cross products: without the second factor σ has another density."""
-    monkeypatch.setattr(
-        cross_products._LogPrior, "_total", lambda self, log_prior, sigma: log_prior
-    )
+    monkeypatch.setattr(pooled._LogPrior, "_total", lambda self, log_prior, sigma: log_prior)
     with pytest.raises(pac.RecognitionError, match="log density that PyMC gives at step"):
         joint_distribution(normal, seed=5).alternate(1, 1)

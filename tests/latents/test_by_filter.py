@@ -21,7 +21,7 @@ from pymc_augconj.latents.markov import MarkovPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.state_space import COSINE, PERIODIC, MarkovFactor, MarkovInputs
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 
 JITTER = 1e-6
 

@@ -29,7 +29,7 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     random_generalized_inverse_gaussian,
 )
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma, random_polya_gamma
-from pymc_augconj.typing import Array, ComplexArray
+from pymc_augconj.typing import Array, ComplexArray, Generator
 
 LogPhi = Callable[[ComplexArray], ComplexArray]
 
@@ -179,7 +179,6 @@ class ResidualDistribution:
         self.variance = self._second_moment(t, log_values, log_ends)
 
     def _log_density(self, t: np.ndarray) -> np.ndarray:
-        """Return the log density of t, up to a constant."""
         log_e = self._log_scale + 0.5 * np.pi * np.sinh(t)
         with np.errstate(all="ignore"):
             value = self._log_phi(np.exp(2.0 * log_e)) + log_e + np.log(np.cosh(t))
@@ -217,7 +216,7 @@ class ResidualDistribution:
         )
         return 0.5 + 0.5 * np.sign(e) * share / self._cumulative[-1]
 
-    def random(self, rng: np.random.Generator, size: int) -> np.ndarray:
+    def random(self, rng: Generator, size: int) -> np.ndarray:
         """Draw independent residuals, shape (size,)."""
         u = rng.random(size) * self._cumulative[-1]
         # Cells without mass are never chosen.
@@ -270,7 +269,7 @@ class GammaTilts:
     def log_phi(self, r: Array) -> Array:
         return -self.shape * np.log1p(r / self.rate)
 
-    def random(self, rng: np.random.Generator, r: Array) -> Array:
+    def random(self, rng: Generator, r: Array) -> Array:
         return rng.standard_gamma(self.shape, size=np.shape(r)) / (self.rate + r)
 
     def logpdf(self, omega: Array, r: Array) -> Array:
@@ -292,7 +291,7 @@ class InverseGaussianTilts:
         polynomial = (self.nu > 1.0) * z + (self.nu > 2.0) * z**2 / 3.0
         return np.log1p(polynomial) - z
 
-    def random(self, rng: np.random.Generator, r: Array) -> Array:
+    def random(self, rng: Generator, r: Array) -> Array:
         return random_generalized_inverse_gaussian(rng, -self.nu, 2.0 * r, self.b)
 
     def logpdf(self, omega: Array, r: Array) -> Array:
@@ -311,7 +310,7 @@ class PolyaGammaTilts:
         half = 0.5 * np.sqrt(r / self.tau)
         return -self.h * (half + np.log1p(np.exp(-2.0 * half)) - np.log(2.0))
 
-    def random(self, rng: np.random.Generator, r: Array) -> Array:
+    def random(self, rng: Generator, r: Array) -> Array:
         return random_polya_gamma(rng, self.h, np.sqrt(r / self.tau)) / (2.0 * self.tau)
 
     def logpdf(self, omega: Array, r: Array) -> Array:

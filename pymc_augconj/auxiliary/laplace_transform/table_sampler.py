@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.errors import NotSuperGaussianError
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from . import kernels
 from .complete_monotonicity import check_completely_monotone
@@ -90,7 +90,7 @@ class TiltedSampler:
         self._cells: Cells | None = None
         self._usable = True
 
-    def random(self, rng: np.random.Generator, r: ArrayLike) -> Array:
+    def random(self, rng: Generator, r: ArrayLike) -> Array:
         """Draw one ω from the tilt of each entry of ``r``, by one uniform each."""
         r = checked_tilt(r)
         return self.quantile(rng.random(r.shape), r)
@@ -287,7 +287,7 @@ class ScaledTilts:
     sampler: TiltedSampler
     factor: float
 
-    def random(self, rng: np.random.Generator, r: Array) -> Array:
+    def random(self, rng: Generator, r: Array) -> Array:
         """Draw one ω from the tilt of each entry of ``r``."""
         return self.factor * self.sampler.random(rng, self.factor * r)
 

@@ -34,14 +34,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
-from pymc_augconj.typing import Array, ComplexArray, Mask
+from pymc_augconj.typing import Array, ComplexArray, Generator, Mask
 
 EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
 CONTOUR_NODES = 48
 CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v²x) is exp(−40)
 
 
-def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> Array:
+def random_polya_gamma(rng: Generator, h: ArrayLike, c: ArrayLike) -> Array:
     """Draw independent ω ~ PG(h, c), exactly, at a cost that stays flat in h.
 
     For every real h up to 1e8 the distribution is exact to the rounding of float64 (of h log cosh,
@@ -196,7 +196,7 @@ SWITCH = 0.64
 FEW, CANDIDATES = 64, 8
 
 
-def random_unit_polya_gamma(rng: np.random.Generator, c: Array) -> Array:
+def random_unit_polya_gamma(rng: Generator, c: Array) -> Array:
     """Draw ω ~ PG(1, c) for a vector of finite c, exactly."""
     z = 0.5 * np.abs(c)
     out = np.empty(z.size)
@@ -213,7 +213,7 @@ def random_unit_polya_gamma(rng: np.random.Generator, c: Array) -> Array:
     return 0.25 * out
 
 
-def _candidates(rng: np.random.Generator, z: Array) -> tuple[Array, Mask]:
+def _candidates(rng: Generator, z: Array) -> tuple[Array, Mask]:
     """Return inverse Gaussian draws x, of mean 1/z and shape 1, and whether each is accepted."""
     half = 0.5 * np.square(rng.standard_normal(z.size))
     x = 1.0 / (z + half + np.sqrt(half * (2.0 * z + half)))

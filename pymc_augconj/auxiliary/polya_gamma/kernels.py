@@ -39,10 +39,9 @@ draw has the exact distribution, at a cost that does not depend on h.
 
 import math
 
-import numpy as np
 from numba import njit
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 LOG_2 = math.log(2.0)
 EDGE = math.pi**2 / 4  # cosh √u = 0 at u = −EDGE: the end of the domain
@@ -58,7 +57,7 @@ CONTOUR_EXPONENT = 40.0  # the contour ends where its factor exp(−v²x) is exp
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_thinning(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
+def fill_by_thinning(rng: Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]); the cost grows with h log(1 + exp(−|c|))."""
     for i in range(out.size):
         z = 0.5 * abs(c[i])
@@ -193,7 +192,7 @@ def density_over_saddlepoint(u: float, h: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_saddlepoint(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
+def fill_by_saddlepoint(rng: Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]) for h[i] >= 1, at a cost that does not depend on h."""
     for i in range(out.size):
         u0 = 0.25 * c[i] * c[i]

@@ -271,7 +271,6 @@ class EPResult:
 
     @property
     def state(self) -> EPState:
-        """The sites."""
         return EPState(self.evaluation.h, self.evaluation.lam)
 
 

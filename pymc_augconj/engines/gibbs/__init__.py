@@ -1,20 +1,19 @@
 """The Gibbs sampler.
 
-==================  =======================================================
-``chain``           a chain's model and parts, and coordinates of its latents
-``choice``          whether sites are held where there is an auxiliary variable too
-``cross_products``  normal observations reduced to their cross products
-``elliptical``      elliptical slices and Hamiltonian trajectories
-``entry_slice``     slices of all entries of a vector at once
-``factors``         effects of one factor after another, where all at once cost too much
-``held_sites``      held sites, as tuning chooses them
-``moves``           the moves of a step
-``native``          many steps in one call of a compiled loop
-``observed``        observed variables, and how the site of each is handled
-``parts``           the parts into which the latents are divided, one Gaussian move each
-``pooled``          observations with one predictor as one observation
-``sampler``         one step: the moves in the order that makes them exact
-``state``           the state that moves hand on, and densities for the updates
-``tilted``          Gaussian latents times the ratio of densities to held sites
-==================  =======================================================
+===============  =======================================================
+``chain``        a chain's model and parts, and coordinates of its latents
+``choice``       whether sites are held where there is an auxiliary variable too
+``elliptical``   elliptical slices and Hamiltonian trajectories
+``entry_slice``  slices of all entries of a vector at once
+``factors``      effects of one factor after another, where all at once cost too much
+``held_sites``   held sites, as tuning chooses them
+``moves``        the moves of a step
+``native``       many steps in one call of a compiled loop
+``observed``     observed variables, and how the site of each is handled
+``parts``        the parts into which the latents are divided, one Gaussian move each
+``pooled``       observations with one predictor as fewer observations
+``sampler``      one step: the moves in the order that makes them exact
+``state``        the state that moves hand on, and densities for the updates
+``tilted``       Gaussian latents times the ratio of densities to held sites
+===============  =======================================================
 """

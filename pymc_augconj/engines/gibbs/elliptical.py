@@ -29,14 +29,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 # The interval shrinks by a half or so each time: by now the angle does not show in float64.
 _LARGEST_TRIALS = 100
 
 
 def elliptical_slice(
-    rng: np.random.Generator, residual: Callable[[float, float], float], current: float
+    rng: Generator, residual: Callable[[float, float], float], current: float
 ) -> tuple[float, float, float, int]:
     """Return cos φ and sin φ of the next point of the ellipse, r there, and the evaluations of r.
 
@@ -60,7 +60,7 @@ def elliptical_slice(
 
 
 def elliptical_slices(
-    rng: np.random.Generator, residual: Callable[[Array, Array, Index], Array], current: Array
+    rng: Generator, residual: Callable[[Array, Array, Index], Array], current: Array
 ) -> tuple[Array, Array, Array, float]:
     """Return the same for vectors that are independent, each with an r and an angle of its own.
 
@@ -86,7 +86,7 @@ def elliptical_slices(
 
 
 def trajectory(
-    rng: np.random.Generator,
+    rng: Generator,
     residual: Callable[[Array], tuple[float, Array]],
     nu: Array,
     angle: float,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 # Of stepping out.
 _MAX_STEPS = 100
@@ -23,9 +23,7 @@ def entry_slices(evaluate: Callable[[Any, Array, Array], None]) -> Callable[...,
     grow by stepping out and shrink; with the next value it returns their lengths then.
     """
 
-    def update(
-        given: Any, rng: np.random.Generator, start: Array, widths: Array
-    ) -> tuple[Array, Array]:
+    def update(given: Any, rng: Generator, start: Array, widths: Array) -> tuple[Array, Array]:
         value = np.empty(start.size)
         evaluate(given, start, value)
         level = value - rng.standard_exponential(start.size)

@@ -51,7 +51,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Factors
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .tilted import Levels
 
@@ -156,9 +156,7 @@ class Shift:
     row: int
     part: int = 0
 
-    def draw(
-        self, rng: np.random.Generator | None, prior: LatentPrior, innovations: list[Array]
-    ) -> None:
+    def draw(self, rng: Generator | None, prior: LatentPrior, innovations: list[Array]) -> None:
         """Draw δ, given u of every block, which are overwritten; its mean without a generator."""
         F = prior.blocks[self.coarse].diagonal_scale
         assert F is not None  # see find_shifts
@@ -273,7 +271,6 @@ def _coefficients(A: LinearMap) -> Array:
 
 
 def _coefficient(A: LinearMap, row: int) -> float:
-    """Return the coefficient of one row."""
     assert isinstance(A, RowSelection)
     c, base = A.multiple_of
     return c if base.coef is None else c * float(base.coef[row])

@@ -156,7 +156,6 @@ class HeldSites:
         return self.cutpoint(site, params) - self._cutpoints[site.name]
 
     def _level(self, point: Point) -> Array:
-        """Return c̄ of every row."""
         found = np.zeros(self._model.n_rows)
         for site in self._model.sites:
             found[site.row_numbers[0]] = self.cutpoint(site, site.params(point))

@@ -66,7 +66,6 @@ class _Normal(_Term):
 
     @property
     def scale(self) -> float:
-        """The present c."""
         # Of one observation: c is that of all.
         found = self._data.site.likelihood.as_normal(self._data.y[:1], self._data.params)
         assert found is not None  # see SiteTerms

@@ -1,30 +1,51 @@
-"""Observations that have the same predictor for all latents, as one observation.
+"""Observations that have the same predictor for all latents, as fewer observations.
 
 Where p(y | η) ∝ exp(a η) / (1 + exp η)ᵇ, the product over a cell of observations with one predictor
 is of the same form with Σa and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
-observation. A step then takes time in the number of cells. Normal observations have cross products.
+observation. A step then takes time in the number of cells.
+
+Normal observations are reduced to their cross products, which are as good as all of them. Let T
+have R orthonormal rows with A = Tᵀ T A, for A the design of all latents. Then
+
+    N(z; A u, σ² I) = N(T z; T A u, σ² I) · (2 π σ²)^(−(N − R)/2) exp(−½ ‖z − Tᵀ T z‖² / σ²),
+
+so that T z are R normal observations, and the second factor is one of the prior of σ. The rows of T
+are those of *cells*: observations for which all selections take the same entries, whatever their
+coefficients and dense columns. A cell has as many as there are independent columns in it: one where
+all its observations have one predictor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.components import RowsOf
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.rows import row_codes
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import LatentGaussianModel, Site
-from pymc_augconj.point import FixedValue, Point
+from pymc_augconj.point import FixedValue, Point, PointMap
+from pymc_augconj.python_mode.tape import Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
-
-from .cross_products import reduce_normal
 
 # Cells are worth it from this many observations in each, on average.
 _LEAST = 2.0
+# Cross products are worth it from so many observations and up to so many columns.
+_MANY, _MOST_COLUMNS = 1_000, 32
+# A column depends on others in a cell up to this part of its length.
+_ROUNDING = 64.0 * np.finfo(float).eps
 
 
 class _Cells(BinomialLogit):
@@ -39,11 +60,7 @@ class _Cells(BinomialLogit):
 def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianModel:
     """Return the model of cells; the model itself where some observations cannot be summed.
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    points : sequence of mapping
-        Values of θ at which predictors must agree.
+    At all values of θ in ``points`` predictors must agree.
     """
     kinds = [site.likelihood for site in model.sites]
     if model.offset.names or not all(k.can_augment and k.n_predictors == 1 for k in kinds):
@@ -95,3 +112,155 @@ def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, I
         y=FixedValue(sums[0]),
         params=FixedValue({"n": sums[1], "constant": sums[2]}),
     ), first
+
+
+def reduce_normal(
+    model: LatentGaussianModel, points: Sequence[Point], y: Array
+) -> LatentGaussianModel:
+    """Return the model of T z; the model itself where T has too many rows, or is not found.
+
+    There is one observed variable, with the observations ``y``; designs must agree up to factors of
+    their columns at all ``points``.
+    """
+    (site,), start = model.sites, points[0]
+    params, maps_at = site.params(start), [[read(p) for read in model.maps] for p in points]
+    found = site.likelihood.as_normal(y, params)
+    parts_at = [[_parts(A) for A in maps] for maps in maps_at]
+    parts, *others = [[id(part) for own in at for part in own] for at in parts_at]
+    few = y.size < _MANY or found is None or found[1].size != 1 or not all(parts_at[0])
+    if few or any(at != parts for at in others) or not can_sum_out(model.blocks, maps_at[0]):
+        return model
+    every = [part for own in parts_at[0] for part in own]
+    indices = [part.index for part in every if isinstance(part, RowSelection)]
+    codes = row_codes([np.zeros(y.size, dtype=np.intp), *indices])
+    _, first, cell = np.unique(codes, return_index=True, return_inverse=True)
+    columns = [column for part in every for column in _columns(part)]
+    most = np.minimum(np.bincount(cell), len(columns)).sum()
+    if len(columns) > _MOST_COLUMNS or y.size < _LEAST * most:
+        return model
+    T, at = _orthonormal(columns, cell, first)
+    reduced = iter([_product(T, column, cell, at) for column in columns])
+    maps = tuple(
+        _Reduced(read, own, tuple(_like(part, reduced, at) for part in own))
+        for read, own in zip(model.maps, parts_at[0], strict=True)
+    )
+    assert found is not None  # see above
+    z = found[0]
+    away = z - model.offset(start)
+    Tz = T @ away
+    # What a log-normal density has besides that of log y; and powers of 2π.
+    density = site.likelihood.log_density(y, z[None], params) - Normal().log_density(z, z, params)
+    count, square = z.size - Tz.size, float(np.sum((away - T.T @ Tz) ** 2))
+    constant = float(density.sum() - 0.5 * count * np.log(2.0 * np.pi))
+    observed = {"y": FixedValue(Tz), "size": Tz.size, "rows": slice(0, Tz.size)}
+    return replace(
+        model,
+        sites=(replace(site, likelihood=lift(Normal()), **observed),),
+        n_rows=Tz.size,
+        offset=FixedValue(np.zeros(Tz.size)),
+        maps=maps,
+        log_prior=_LogPrior(model.log_prior, site.params, count, square, constant),
+    )
+
+
+def _parts(A: LinearMap) -> list[Any]:
+    """Return what θ leaves of a map: selections or a matrix; nothing of any other map."""
+    if isinstance(A, SelectionSum):
+        return list(A.parts)
+    if isinstance(A, RowSelection):
+        return [A.multiple_of[1]]
+    return [A.matrix] if type(A) is DenseMap else []
+
+
+def _columns(part: RowSelection | Array) -> list[Array]:
+    """Return the coefficients of a selection, or the columns of a matrix."""
+    if isinstance(part, RowSelection):
+        return [np.ones(part.index.size) if part.coef is None else part.coef]
+    return list(part.T)
+
+
+def _like(part: Any, columns: Iterator[Array], at: Index) -> Any:
+    """Return a part with the next columns, for the cells of the observations ``at``."""
+    if isinstance(part, RowSelection):
+        return RowSelection(part.index[at], next(columns), part.size)
+    return np.array(list(islice(columns, part.shape[1]))).T
+
+
+def _orthonormal(columns: Sequence[Array], cell: Index, first: Index) -> tuple[csr_array, Index]:
+    """Return T, and the first observation of the cell of each row.
+
+    By Gram and Schmidt in all cells at once; ``cell`` is that of each observation.
+    """
+    basis: list[Array] = []
+    kept = np.empty((first.size, len(columns)), dtype=bool)
+    for k, column in enumerate(columns):
+        left = np.array(column, dtype=float)
+        least = _ROUNDING * np.sqrt(np.bincount(cell, left**2))
+        # Twice, so that rounding leaves them orthogonal.
+        for q in basis * 2:
+            left -= np.bincount(cell, q * left)[cell] * q
+        length = np.sqrt(np.bincount(cell, left**2))
+        kept[:, k] = length > least
+        basis.append(left / np.where(kept[:, k], length, np.inf)[cell])
+    entry, k_of = np.nonzero(kept[cell])
+    row = np.cumsum(kept).reshape(kept.shape)[cell[entry], k_of] - 1
+    values = np.array(basis)[k_of, entry]
+    T = csr_array((values, (row, entry)), shape=(int(kept.sum()), cell.size))
+    return T, np.repeat(first, kept.sum(axis=1))
+
+
+def _product(T: csr_array, column: Array, cell: Index, at: Index) -> Array:
+    """Return T times a column: zero where it is rounding, as shifts compare coefficients."""
+    product, length = T @ column, np.sqrt(np.bincount(cell, column**2))[cell[at]]
+    return np.where(np.abs(product) > _ROUNDING * length, product, 0.0)
+
+
+class _Reduced:
+    """T A(θ), for A(θ) of ``parts`` that stay."""
+
+    def __init__(self, whole: PointMap[LinearMap], parts: Sequence[Any], reduced: Any) -> None:
+        self.names, self._whole = whole.names, whole
+        self._parts, self._reduced = parts, reduced
+
+    def __call__(self, point: Point) -> LinearMap:
+        return self._of(self._whole(point))
+
+    def _of(self, A: LinearMap) -> LinearMap:
+        own = _parts(A)
+        number = next((i for i, part in enumerate(self._parts) if own and part is own[0]), None)
+        if number is None:
+            raise RecognitionError(
+                "expected a design that hyperparameters only scale, as they did where the model "
+                "was examined, found another one; sample this model with pm.sample's NUTS"
+            )
+        if isinstance(A, SelectionSum):
+            return SelectionSum(A.coefs, self._reduced)
+        new = self._reduced[number]
+        if isinstance(A, RowSelection):
+            return new if A is own[0] else new.times(A.multiple_of[0])
+        return DenseMap(new, A.columns)
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
+        """Return its parts, with the registers of their factors."""
+        return [(factor, self._of(A)) for factor, A in tape.evaluate(self._whole, entries)]
+
+
+class _LogPrior:
+    """The log prior, with the second factor of the module: ``count`` is N − R."""
+
+    def __init__(self, whole: Any, params: Any, count: int, square: float, constant: float) -> None:
+        self.names = (*whole.names, *params.names)
+        self._whole, self._params = whole, params
+        self._count, self._square, self._constant = count, square, constant
+
+    def _total(self, log_prior: Any, sigma: Any) -> Any:
+        log_density = -self._count * np.log(sigma) - 0.5 * self._square / sigma**2
+        return log_prior + log_density + self._constant
+
+    def __call__(self, point: Point) -> np.ndarray:
+        return np.asarray(self._total(self._whole(point), self._params(point)["sigma"].item()))
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
+        """Return the register of the value."""
+        found = tape.evaluate(self._whole, entries), tape.evaluate(self._params, entries)["sigma"]
+        return self._total(*(Registers(tape, index.reshape(())) for index in found)).index

@@ -30,7 +30,7 @@ from pymc_augconj.latents.joint import block_prior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .chain import Chain
 from .held_sites import HeldSites
@@ -118,7 +118,7 @@ class GibbsSampler:
         return any(part.tilted.follows for part in self.parts if part.tilted is not None)
 
     def step(
-        self, rng: np.random.Generator, point: Point, updates: Mapping[str, Update]
+        self, rng: Generator, point: Point, updates: Mapping[str, Update]
     ) -> tuple[dict[str, np.ndarray], GibbsInfo]:
         """Return the next point and what the step tells about itself; ``point`` is unchanged."""
         chain, state = self.chain, State(dict(point), updates)
@@ -153,7 +153,7 @@ class GibbsSampler:
         chain.relaxes = chain.relaxes or not state.info.stays
         return state.point, state.info
 
-    def _draw_part(self, rng: np.random.Generator, state: State, part: Part) -> None:
+    def _draw_part(self, rng: Generator, state: State, part: Part) -> None:
         """Make moves 2 to 4 for one part, given the predictors of the others."""
         chain = self.chain
         if part.factors:
@@ -233,7 +233,7 @@ class GibbsSampler:
             sites.h, sites.lam = self._possible
         self._possible = sites.chosen
 
-    def dispersed(self, rng: np.random.Generator, point: Point) -> dict[str, Array]:
+    def dispersed(self, rng: Generator, point: Point) -> dict[str, Array]:
         """Return ``point`` with other latents: a dispersed start.
 
         They are drawn from their prior, flat ones excepted; where there are held sites, from the

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 
 class Target(Protocol):
@@ -31,7 +31,7 @@ Gradient = Callable[[Point], tuple[float, Mapping[str, Array]]]
 #: Log densities of the entries of a vector, by the point.
 Densities = Callable[[Point], Array]
 #: ``(target, flat value, generator) -> new value``, which evaluates the flat value first.
-Update = Callable[[Target, Array, np.random.Generator], Array]
+Update = Callable[[Target, Array, Generator], Array]
 
 
 class PointTarget:
@@ -114,7 +114,6 @@ class EntryTarget:
         self.evaluations = 0
 
     def write(self, point: dict[str, Any], x: Array) -> None:
-        """Write the flat value ``x`` into ``point``."""
         point[self._member.value_name] = np.array(x.reshape(self._member.shape))
 
     def __call__(self, x: Array) -> Array:
@@ -188,7 +187,7 @@ class State:
 
     def update(
         self,
-        rng: np.random.Generator,
+        rng: Generator,
         move: str,
         members: tuple[Hyperparameter, ...],
         log_density: Callable[[Point], Any],
@@ -207,7 +206,7 @@ class State:
         target.write(self.point, value)
 
     def update_entries(
-        self, rng: np.random.Generator, move: str, member: Hyperparameter, densities: Densities
+        self, rng: Generator, move: str, member: Hyperparameter, densities: Densities
     ) -> None:
         """Run the update of a vector whose entries are independent given everything else."""
         target: Any = EntryTarget(self.point, member, densities)

@@ -34,7 +34,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .elliptical import elliptical_slice, elliptical_slices, trajectory
 from .observed import Held, SiteData
@@ -56,7 +56,6 @@ class Conditional:
 
     @property
     def prior(self) -> LatentPrior:
-        """The prior of the posterior."""
         return self.posterior.prior
 
     def coordinates(self, whitened: list[Array]) -> Array:
@@ -191,7 +190,7 @@ class Tilted:
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
+    def begin(self, rng: Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
         present = given.posterior.solve(rng, current)
         others = rng.standard_normal((self.ensemble - 1, given.posterior.size))
@@ -218,7 +217,7 @@ class Tilted:
             self._ratios = given.posterior, params, found
         return found
 
-    def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
+    def choose(self, rng: Generator, given: Conditional) -> Array:
         """Draw κ of every level; return the coordinates of its latents."""
         residual, x = self._ratios_at(given), self._carried(given.posterior)
         self._at = None, x
@@ -237,9 +236,7 @@ class Tilted:
 
     # -- move 4 -------------------------------------------------------------------------------
 
-    def draw(
-        self, rng: np.random.Generator, given: Conditional, current: Array, info: GibbsInfo
-    ) -> Array:
+    def draw(self, rng: Generator, given: Conditional, current: Array, info: GibbsInfo) -> Array:
         """Return the coordinates of the next latents, given the sites and the present ones."""
         if self._levels is not None:
             return self._draw_levels(rng, given, current, info, self._levels)
@@ -276,12 +273,7 @@ class Tilted:
         return mean + weights @ away
 
     def _draw_levels(
-        self,
-        rng: np.random.Generator,
-        given: Conditional,
-        current: Array,
-        info: GibbsInfo,
-        levels: Levels,
+        self, rng: Generator, given: Conditional, current: Array, info: GibbsInfo, levels: Levels
     ) -> Array:
         """Return the same, each level by ellipses of its own."""
         posterior, mean = given.posterior, given.posterior.latent_mean
@@ -315,7 +307,7 @@ class Tilted:
         return posterior.coordinates(posterior.whitened(mean) + away)
 
     def _follow(
-        self, rng: np.random.Generator, given: Conditional, x: Array, info: GibbsInfo
+        self, rng: Generator, given: Conditional, x: Array, info: GibbsInfo
     ) -> tuple[Array, float]:
         """Return the end of a trajectory, and r there."""
         residual, angle = partial(self.residual_of, given), self._sites.angle

@@ -39,7 +39,7 @@ from scipy.spatial import KDTree
 from scipy.special import gammaln, logsumexp, ndtri
 from scipy.stats import chi2, qmc
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 #: Numbers of hyperparameters.
 LARGEST_LATTICE, LARGEST_INTERPOLATED, LARGEST_DESIGN = 3, 12, 40
@@ -198,11 +198,11 @@ class ThetaDensity:
         which = np.searchsorted(np.cumsum(self._shares)[:-1], uniform[:, 0], side="right")
         return np.asarray(self._centres[which] + self._scales[which, None] * _student(uniform))
 
-    def propose(self, rng: np.random.Generator, draws: int) -> Array:
+    def propose(self, rng: Generator, draws: int) -> Array:
         """Return independent proposals, shape (draws, p)."""
         return self._place(np.clip(rng.random((draws, self.z.shape[1] + 2)), 1e-12, 1.0 - 1e-12))
 
-    def draw(self, rng: np.random.Generator, draws: int) -> Array:
+    def draw(self, rng: Generator, draws: int) -> Array:
         """Return draws from the density, in random order, shape (draws, p)."""
         z = self.propose(rng, max(_CANDIDATES * draws, _FEWEST))
         log_weights = self.log_density(z) - self.log_proposal(z)
@@ -212,7 +212,7 @@ class ThetaDensity:
         chosen = np.searchsorted(np.cumsum(weights), edges * weights.sum())
         return z[rng.permutation(np.minimum(chosen, len(z) - 1))]
 
-    def certified(self, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
+    def certified(self, rng: Generator, draws: int) -> tuple[Array, Array]:
         """Return draws, and the log density with which the posterior is compared there."""
         z = self.draw(rng, draws)
         return z, self.log_density(z)
@@ -246,14 +246,13 @@ class WeightedPoints(ThetaDensity):
         return self._log_density[self._nearest(z)]
 
     def log_proposal(self, z: Array) -> Array:
-        """Return the log density of the points."""
         return super().log_proposal(z) + _LOG_POINTS * np.log(2.0) - np.log(len(self.z))
 
-    def propose(self, rng: np.random.Generator, draws: int) -> Array:
+    def propose(self, rng: Generator, draws: int) -> Array:
         """Return different points, ``draws`` of them or all."""
         return self.z[rng.permutation(len(self.z))[:draws]]
 
-    def certified(self, rng: np.random.Generator, draws: int) -> tuple[Array, Array]:
+    def certified(self, rng: Generator, draws: int) -> tuple[Array, Array]:
         """Return points as they were proposed, and the log density of that."""
         z = self.propose(rng, draws)
         return z, self.log_proposal(z)

@@ -37,7 +37,7 @@ from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .density import ThetaDensity
 
@@ -136,7 +136,7 @@ class NestedPosterior:
             else:
                 yield None
 
-    def draw(self, rng: np.random.Generator, draws: int) -> tuple[Array, list[tuple[Given, Array]]]:
+    def draw(self, rng: Generator, draws: int) -> tuple[Array, list[tuple[Given, Array]]]:
         """Return draws of z, and with each the latents given θ and a draw of v, (1, D)."""
         z = np.zeros((draws, 0)) if self.density is None else self.density.draw(rng, draws)
         found: list[tuple[Given, Array]] = []
@@ -250,7 +250,6 @@ class NestedPosterior:
         return found
 
     def _cov(self, given: Given, rows: Index) -> Array:
-        """Return the covariance of some predictors."""
         groups = self.priors.groups
         chosen = np.zeros((rows.size, groups.size))
         chosen[np.arange(rows.size), rows if groups.inverse is None else groups.inverse[rows]] = 1.0
@@ -266,9 +265,7 @@ class NestedPosterior:
         pull = self.priors.groups.coupling.product(given.lam, eta)
         return np.asarray(found - eta @ given.h + 0.5 * np.vecdot(pull, eta))
 
-    def log_joint(
-        self, rng: np.random.Generator, z: Array, pairs: int, *, common: bool = False
-    ) -> Array:
+    def log_joint(self, rng: Generator, z: Array, pairs: int, *, common: bool = False) -> Array:
         """Return estimates of log p(y, θ), as a density of z, by 2·pairs draws of the latents.
 
         The mean of the exponential is exact; −∞ is returned where the prior has no factor. With

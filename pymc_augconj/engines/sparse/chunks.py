@@ -19,13 +19,13 @@ from pymc_augconj.errors import DataError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.parallel.executor import Executor, Task, blas_limit
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
-from .inducing import WeightsPosterior
 from .model import SparseModel, SparseSites
 from .rows import (
     Batch,
     BatchPart,
+    Later,
     Reducer,
     State,
     Sums,
@@ -133,7 +133,7 @@ class RowsInChunks:
     def __exit__(self, *details: object) -> None:
         """Leave the executor to its owner."""
 
-    def batches(self, rng: np.random.Generator, size: int) -> Iterator[ChunkRows]:
+    def batches(self, rng: Generator, size: int) -> Iterator[ChunkRows]:
         sizes = [chunk.size for chunk, _ in self.data.chunks]
         if size >= self.n_rows:
             while True:
@@ -178,11 +178,7 @@ class RowsInChunks:
         return run.reduce(add_sums, tasks)
 
     def start(
-        self,
-        point: Point,
-        inducing: Sequence[Array],
-        rows: ChunkRows,
-        posterior: Callable[[], WeightsPosterior],
+        self, point: Point, inducing: Sequence[Array], rows: ChunkRows, posterior: Later
     ) -> Batch:
         def work() -> BatchPart:
             state = State(point, inducing, posterior())

@@ -92,7 +92,6 @@ class SparseComponent:
         return self.n_sparse(inducing) + sum(self.lgm.blocks[i].total_size for i in self._others)
 
     def open_threads(self, count: int) -> int:
-        """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
         copies = [prior.thread_copies(count) for prior in self.priors]
         # Without processes any number will do.
         self._by_thread = [list(own) for own in zip(*copies, strict=False)] or [[]] * count
@@ -104,7 +103,6 @@ class SparseComponent:
         return self._by_thread[worker_number() % len(self._by_thread)]
 
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
-        """Evaluate what does not depend on rows, so that several threads can share it."""
         self._offset(point)
         for p, Z in enumerate(self.inducing(inducing)):
             self._map(self.blocks[p], point)

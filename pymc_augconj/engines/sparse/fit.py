@@ -150,7 +150,6 @@ class _Family:
             )
 
     def at(self, point: Point) -> _Bound:
-        """Return the bound at θ."""
         return _Bound(self, point)
 
 
@@ -206,7 +205,6 @@ class _ChunkedFamily:
             self.first = sparse.first.linear, _packed(sparse.first.precision)
 
     def at(self, point: Point) -> _ChunkedBound:
-        """Return the bound at θ."""
         return _ChunkedBound(self, point)
 
 
@@ -221,15 +219,14 @@ class _ChunkedBound:
         """Return the sums of all chunks at q(w) and θ."""
         return self.family.rows.total(reducer, State(self.point, self.family.inducing, q))
 
-    def at_prior(self) -> _WeightsEvaluation:
+    def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p, likewise."""
         h = np.zeros(self.size)
         if self.family.model.lgm.is_improper:
             return self.evaluate(h, self.gram)
         return self.evaluate(h, np.zeros(self.size * (self.size + 1) // 2))
 
-    def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> _WeightsEvaluation:
-        """Return the evaluation at b = ``h`` and B = ``lam``."""
+    def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
         size = self.size
         q = WeightsPosterior(_unpacked(lam, size).ravel(), h, [size])
         sums, (own,) = self.total(natural_sums, q), q.parts

@@ -27,13 +27,13 @@ from pymc_augconj.linalg.dense import (
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
 
 
-def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
+def inducing_inputs(rng: Generator, X: Array, size: int) -> Array:
     """Choose M = ``size`` inducing inputs by k-means++ on rows of X, or all where these are fewer.
 
     See Arthur, D. & Vassilvitskii, S. (2007), k-means++: the advantages of careful seeding. SODA.

@@ -72,7 +72,6 @@ class SparseModel:
 
     @property
     def n_observations(self) -> int:
-        """Number of observations."""
         return int(self._ends[-1])
 
     def sizes(self, inducing: Sequence[Array]) -> list[int]:
@@ -267,7 +266,6 @@ class _Observed:
     moments: tuple[Array, Array]
 
     def arguments(self, point: Point) -> tuple[Site, Array, Array, Array, Params]:
-        """Return the arguments of a :class:`.SiteRule`."""
         params = select_params(self.site.params(point), self.own, self.site.size)
         return self.site, self.y, *self.moments, params
 

@@ -16,7 +16,7 @@ import numpy as np
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.parallel.executor import Executor, Task, Threads, available_cores
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Generator, Index
 
 from .inducing import WeightsPosterior, joined
 from .model import SparseDesign, SparseModel, SparseSites
@@ -90,6 +90,8 @@ def evaluated(sites: SparseSites, design: SparseDesign, q: WeightsPosterior) -> 
     return EvaluatedRows(sites, design, q, mean, var, halves, *targets)
 
 
+#: Returns q(w), for which it may have to wait.
+Later = Callable[[], WeightsPosterior]
 #: Takes evaluated rows to their part of the sums.
 Reducer = Callable[[EvaluatedRows], Sums]
 
@@ -159,11 +161,7 @@ class Batch:
     sums: Sums
 
     def __init__(
-        self,
-        rows: Any,
-        posterior: Callable[[], WeightsPosterior],
-        executor: Executor,
-        begun: list[Task[BatchPart]],
+        self, rows: Any, posterior: Later, executor: Executor, begun: list[Task[BatchPart]]
     ) -> None:
         self.rows, self._posterior = rows, posterior
         self._executor, self._begun = executor, begun
@@ -199,7 +197,7 @@ class Rows[R](Protocol):
 
     n_rows: int
 
-    def batches(self, rng: np.random.Generator, size: int) -> Iterator[R]:
+    def batches(self, rng: Generator, size: int) -> Iterator[R]:
         """Yield the rows of minibatches of about ``size``, which walk through a random order."""
 
     def spread(self, size: int) -> R:
@@ -211,14 +209,8 @@ class Rows[R](Protocol):
     def total(self, reducer: Reducer, state: State, rows: R | None = None) -> Sums:
         """Return the sums over some rows, by default over all."""
 
-    def start(
-        self,
-        point: Point,
-        inducing: Sequence[Array],
-        rows: R,
-        posterior: Callable[[], WeightsPosterior],
-    ) -> Batch:
-        """Begin a minibatch at θ and at the posterior, for which it may have to wait."""
+    def start(self, point: Point, inducing: Sequence[Array], rows: R, posterior: Later) -> Batch:
+        """Begin a minibatch at θ and at the posterior."""
 
     def __enter__(self) -> Rows[R]: ...
 
@@ -244,7 +236,7 @@ class RowsInMemory:
     def __exit__(self, *details: object) -> None:
         self.executor.close()
 
-    def batches(self, rng: np.random.Generator, size: int) -> Iterator[Index | slice]:
+    def batches(self, rng: Generator, size: int) -> Iterator[Index | slice]:
         n = self.n_rows
         if size >= n:
             while True:
@@ -279,11 +271,7 @@ class RowsInMemory:
         return add_sums(sums)
 
     def start(
-        self,
-        point: Point,
-        inducing: Sequence[Array],
-        rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice, posterior: Later
     ) -> Batch:
         def work(own: Index | slice) -> BatchPart:
             design = self.model.design(point, inducing, own)

@@ -122,7 +122,6 @@ class ExpectedDensity(MultiDensity):
         sites: tuple[Array, Array],
         params: Params,
     ) -> tuple[Array, Array]:
-        """See :meth:`.MultiDensity.propagated_sites`."""
         residual_var = residual_var + self._residual_var(params)
         return self.terms.propagated_sites(y, mean, cov, residual_var, sites, params)
 

@@ -38,7 +38,6 @@ class Anderson:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every pair."""
         self._x: list[Array] = []
         self._step: list[Array] = []
 

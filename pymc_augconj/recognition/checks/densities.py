@@ -35,8 +35,8 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, di
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
 from pymc_augconj.recognition.graph.interpreter import overflows
-from pymc_augconj.recognition.graph.rewrite import is_random
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, is_random
+from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
@@ -44,7 +44,7 @@ from pymc_augconj.typing import Array, Mask
 
 
 def log_densities(
-    matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
+    matched: Sequence[ObservedGraph], latents: Latents, space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
     model = space.model
@@ -56,7 +56,7 @@ def log_densities(
 
 
 def whole_potential(
-    observed: ObservedGraph, latents: Sequence[GaussianVariable], space: ValueSpace
+    observed: ObservedGraph, latents: Latents, space: ValueSpace
 ) -> pt.TensorVariable | None:
     """Return the graph of a potential as PyMC adds it up, shape (1,); None for other variables.
 
@@ -86,10 +86,7 @@ def prior_terms(structure: Structure, space: ValueSpace) -> dict[str, Variable]:
 
 
 def log_prior(
-    terms: Sequence[Variable],
-    structure: Structure,
-    space: ValueSpace,
-    densities: Sequence[Variable],
+    terms: Variables, structure: Structure, space: ValueSpace, densities: Variables
 ) -> pt.TensorVariable:
     """Return the sum of :func:`prior_terms`.
 
@@ -101,9 +98,7 @@ def log_prior(
     return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
 
 
-def _conditions(
-    densities: Sequence[Variable], space: ValueSpace, innovations: Sequence[Variable]
-) -> list[Variable]:
+def _conditions(densities: Variables, space: ValueSpace, innovations: Variables) -> list[Variable]:
     """Return PyMC's conditions on parameters that depend on hyperparameters alone."""
     hyperparameters = list(space.inputs.values())
     demanded = [

@@ -27,7 +27,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from .functions import UNCONNECTED
-from .rewrite import is_random, simplify, substitute
+from .rewrite import Variables, is_random, simplify, substitute
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
 _PIECEWISE_AFFINE = frozenset(
@@ -35,23 +35,21 @@ _PIECEWISE_AFFINE = frozenset(
 )
 
 
-def depends_on(
-    graphs: Variable | Sequence[Variable], inputs: Variable | Collection[Variable]
-) -> bool:
+def depends_on(graphs: Variable | Variables, inputs: Variable | Collection[Variable]) -> bool:
     """Return whether any of ``graphs`` has any of ``inputs`` among its ancestors."""
     graphs = [graphs] if isinstance(graphs, Variable) else list(graphs)
     inputs = {inputs} if isinstance(inputs, Variable) else set(inputs)
     return bool(graphs) and any(var in inputs for var in walk(graphs, _value_parents))
 
 
-def _value_parents(var: Variable) -> Sequence[Variable]:
+def _value_parents(var: Variable) -> Variables:
     # The shape of an array does not depend on the values in it.
     if var.owner is None or isinstance(var.owner.op, Shape | Shape_i):
         return ()
     return var.owner.inputs
 
 
-def value_leaves(graphs: Sequence[Variable]) -> list[Variable]:
+def value_leaves(graphs: Variables) -> list[Variable]:
     """Return the leaves that the values of ``graphs`` depend on; shapes do not count."""
     return [var for var in walk(list(graphs), _value_parents) if var.owner is None]
 
@@ -129,7 +127,7 @@ def scalar_name(var: Variable) -> str:
     return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
 
 
-def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorVariable]:
+def descendants(predictor: Variable, inputs: Variables) -> list[TensorVariable]:
     """Return the variables between ``inputs`` and ``predictor``, in topological order.
 
     The predictor is one of them, the inputs are not.

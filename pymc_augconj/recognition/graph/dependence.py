@@ -33,12 +33,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .affine import scalar_name
 from .functions import Gradient, Inputs, PointFunction
 from .interpreter import Interpreter, NotInterpretedError, interpret
-from .rewrite import is_random, substitute
+from .rewrite import Variables, is_random, substitute
 
 _NONE: frozenset[Variable] = frozenset()
 
@@ -86,7 +86,7 @@ class ModelIndex:
     def parents_of(self, graphs: Iterable[Variable]) -> frozenset[Variable]:
         """Return the random variables that ``graphs`` depend on with no other between."""
 
-        def expand(var: Variable) -> Sequence[Variable]:
+        def expand(var: Variable) -> Variables:
             return () if var in self._nearest or var.owner is None else var.owner.inputs
 
         return _NONE.union(*(self._nearest.get(var, _NONE) for var in walk(list(graphs), expand)))
@@ -106,7 +106,7 @@ class ModelIndex:
         free = {rv: rv for rv in self.free_RVs}
         return MappingProxyType(free | {rv: self.rvs_to_values[rv] for rv in self.observed_RVs})
 
-    def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
+    def in_values(self, graphs: Variables) -> list[Variable]:
         """Return the graphs with random variables replaced by functions of PyMC's point."""
         return substitute(graphs, self._in_values)
 
@@ -228,11 +228,7 @@ class ValueSpace:
     """
 
     def __init__(
-        self,
-        model: ModelIndex,
-        hyperparameters: Sequence[Variable],
-        mode: Any = None,
-        first_calls: int = 0,
+        self, model: ModelIndex, hyperparameters: Variables, mode: Any = None, first_calls: int = 0
     ) -> None:
         self.model, self.hyperparameters = model, hyperparameters
         self.mode, self._first_calls = mode, first_calls
@@ -240,7 +236,7 @@ class ValueSpace:
         self.inputs: dict[str, Variable] = {value.name: value for value in values}
 
     def function(
-        self, graphs: Variable | Sequence[Variable], arguments: Inputs | None = None
+        self, graphs: Variable | Variables, arguments: Inputs | None = None
     ) -> PointFunction:
         """Return graphs of the model's variables and further ``arguments`` as a function."""
         single = isinstance(graphs, Variable)
@@ -277,7 +273,7 @@ class ValueSpace:
                     point |= {n: np.asarray(v, initial[n].dtype) for n, v in draw(rng).items()}
         return moved
 
-    def _prior_draws(self) -> Iterator[Callable[[np.random.Generator], dict[str, np.ndarray]]]:
+    def _prior_draws(self) -> Iterator[Callable[[Generator], dict[str, np.ndarray]]]:
         """Yield functions that draw hyperparameters: all of them at once if possible."""
         graphs = {}
         for rv in self.hyperparameters:
@@ -296,9 +292,7 @@ class ValueSpace:
         rng = np.random.default_rng(1)
         return [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
 
-    def _around(
-        self, initial: Point, spread: float, rng: np.random.Generator
-    ) -> dict[str, np.ndarray]:
+    def _around(self, initial: Point, spread: float, rng: Generator) -> dict[str, np.ndarray]:
         moved = dict(initial)
         for name, var in self.inputs.items():
             if var.dtype.startswith("float"):
@@ -334,7 +328,7 @@ class _PriorDraw:
         ]
         self._run = Interpreter(outputs, self._generators, draws=True)
 
-    def __call__(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def __call__(self, rng: Generator) -> dict[str, np.ndarray]:
         found = self._run.as_written(*rng.spawn(len(self._generators)))
         return dict(zip(self._names, found, strict=True))
 
@@ -355,7 +349,7 @@ def _initial_point(model: Model) -> dict[str, np.ndarray]:
     return {name: np.array(value) for name, value in zip(names, found, strict=True)}
 
 
-def _initial_point_by_pymc(model: Model, graphs: Sequence[Variable]) -> dict[str, np.ndarray]:
+def _initial_point_by_pymc(model: Model, graphs: Variables) -> dict[str, np.ndarray]:
     """Return ``model.initial_point()``, which may draw values from a prior."""
     try:
         with without_compilation():

@@ -8,7 +8,7 @@ expectation under a Gaussian −∞. This module therefore takes the complement 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
@@ -27,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from .affine import scalar_name
 from .dependence import ModelIndex, static_shape
-from .rewrite import is_random, substitute
+from .rewrite import Variables, is_random, substitute
 
 
 def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
@@ -92,7 +92,7 @@ def _derived(
 
 
 def log_densities_of(
-    model: ModelIndex, variables: Sequence[Variable], *, jacobian: bool = True
+    model: ModelIndex, variables: Variables, *, jacobian: bool = True
 ) -> list[Variable]:
     """Return the log densities of random variables, elementwise, as functions of PyMC's point.
 
@@ -238,7 +238,7 @@ def _of_log(cdf: Variable) -> Variable | None:
         return _log(cdf.owner.inputs[1])
     if name == "BetaInc":
         a, b, x = cdf.owner.inputs
-        return pt.log(pt.betainc(b, a, _one_minus(x)))
+        return pt.log(pt.betainc(b, a, 1.0 - x))
     return None
 
 
@@ -262,18 +262,6 @@ def _log(graph: Variable) -> Variable:
         return sum((_log(factor) for factor in others), start=_log(first))
     # PyTensor keeps a number such as ½ in single precision.
     return pt.log(graph.astype("float64"))
-
-
-def _one_minus(x: Variable) -> Variable:
-    """Return 1 − x; of x = (t + s)/(2 s), as in Student's t, without the loss of small digits."""
-    if scalar_name(x) == "True_div" and scalar_name(x.owner.inputs[0]) == "Add":
-        numerator, denominator = x.owner.inputs
-        if scalar_name(denominator) == "Mul" and len(numerator.owner.inputs) == 2:
-            t, s = numerator.owner.inputs
-            factors = denominator.owner.inputs
-            if len(factors) == 2 and s in factors and any(_is_number(f, 2.0) for f in factors):
-                return (s - t) / denominator
-    return 1.0 - x
 
 
 def _log_upper_gamma(a: Variable, x: Variable) -> Variable:

@@ -235,7 +235,6 @@ class NamedValues:
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
 
     def __call__(self, point: Point) -> dict[str, np.ndarray]:
-        """Return the values at ``point``."""
         if self.shared:
             return self._evaluate(point)
         at = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
@@ -250,7 +249,6 @@ class NamedValues:
         return dict(zip(self._keys, self._function.on_tape(tape, entries), strict=True))
 
     def copies(self, count: int) -> list[NamedValues]:
-        """Return ``count`` of these, one for each thread; see :meth:`PointFunction.copies`."""
         return [NamedValues(self._keys, function) for function in self._function.copies(count)]
 
     def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
@@ -300,7 +298,6 @@ class Gradient:
         return self._function
 
     def copies(self, count: int) -> list[Gradient]:
-        """Return ``count`` of these, one for each thread; see :meth:`PointFunction.copies`."""
         if not self._wrt:
             return [self] * count
         found = []

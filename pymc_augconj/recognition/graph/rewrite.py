@@ -30,11 +30,14 @@ from pymc_augconj.python_mode import EXCLUDED
 from .functions import PointFunction
 from .interpreter import in_real_numbers, is_constant
 
+#: Graphs, or the variables that they depend on.
+Variables = Sequence[Variable]
+
 # Makes a fused operation of a small power, which has no derivative.
 _FUSES = "local_pow_to_nested_squaring"
 
 
-def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variable]:
+def simplify(graphs: Variables, *, shapes: bool = False) -> list[Variable]:
     """Return equivalent graphs in PyTensor's canonical, stabilised form.
 
     It strips ``Deterministic`` wrappers, recognises 1/(1 + exp(−f)) as Sigmoid, cancels
@@ -72,9 +75,7 @@ def is_random(var: Variable) -> bool:
     return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
 
 
-def substitute(
-    graphs: Sequence[Variable], replacements: Mapping[Variable, Variable]
-) -> list[Variable]:
+def substitute(graphs: Variables, replacements: Mapping[Variable, Variable]) -> list[Variable]:
     """Return the graphs with variables replaced; a replacement that occurs nowhere is ignored.
 
     Whatever does not depend on a replaced variable keeps its identity, so that the model's random
@@ -105,7 +106,7 @@ def substitute(
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
-def without_guards(graphs: Sequence[Variable]) -> list[Variable]:
+def without_guards(graphs: Variables) -> list[Variable]:
     """Return the graphs with every guard against rounding replaced by its argument."""
     guards = {var: inner for var in ancestors(graphs) if (inner := _guarded(var)) is not None}
     if not guards:

@@ -21,7 +21,7 @@ from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
-from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
+from pymc_augconj.recognition.graph.rewrite import Variables, substitute, without_guards
 from pymc_augconj.typing import Array, Index
 
 from .precision import PrecisionEntries, PrecisionGraph, PrecisionPullback
@@ -122,12 +122,12 @@ class GaussianVariable(GaussianStructure):
         return shaped if self.mean is None else self.mean + shaped
 
 
+#: Variables that are, or may be, the latents of a model.
+Latents = Sequence[GaussianVariable]
+
+
 def in_innovations(
-    model: ModelIndex,
-    graphs: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
-    *,
-    of_values: bool = False,
+    model: ModelIndex, graphs: Variables, latents: Latents, *, of_values: bool = False
 ) -> list[Variable]:
     """Return the graphs with every latent replaced by mean + innovation.
 
@@ -153,9 +153,7 @@ def in_innovations(
     return substitute(graphs, fixed)
 
 
-def variable_in_innovations(
-    model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable]
-) -> Variable:
+def variable_in_innovations(model: ModelIndex, rv: Variable, latents: Latents) -> Variable:
     """Return an observed random variable whose distribution is in terms of the innovations."""
     inputs = in_innovations(model, rv.owner.inputs, latents)
     if all(new is old for new, old in zip(inputs, rv.owner.inputs, strict=True)):
@@ -163,7 +161,7 @@ def variable_in_innovations(
     return rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]
 
 
-def in_variables(graphs: Sequence[Variable], latents: Sequence[GaussianVariable]) -> list[Variable]:
+def in_variables(graphs: Variables, latents: Latents) -> list[Variable]:
     """Return the graphs with every innovation replaced by value − mean, or by chol(K) v."""
     replacements = {}
     for latent in latents:
@@ -181,9 +179,7 @@ _DIRECTION = Argument("direction")
 Scale = tuple[PointMap[Array], Callable[[Point, Array], dict[str, Array]]]
 
 
-def read_block(
-    latent: GaussianVariable, latents: Sequence[GaussianVariable], space: ValueSpace
-) -> LatentBlock:
+def read_block(latent: GaussianVariable, latents: Latents, space: ValueSpace) -> LatentBlock:
     """Return one of the ``latents`` with its covariance and mean as functions of the point."""
     mean = log_peak = None
     others = [other for other in latents if other is not latent]

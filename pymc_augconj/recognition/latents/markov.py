@@ -40,7 +40,7 @@ from pymc_augconj.linalg.state_space import (
     transitions_of,
 )
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret, is_constant
-from pymc_augconj.recognition.graph.rewrite import constant_number, is_random
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, is_random
 from pymc_augconj.typing import Array
 
 # Dimension of the state, 0 for the cosine, rate or frequency, and formula at a lengthscale of one;
@@ -72,7 +72,6 @@ class MarkovRoot(Op):
         self._known: MarkovInputs | None = None
 
     def make_node(self, x: Any, array: Any, w: Any) -> Apply:
-        """Return the node."""
         x, array, w = (pt.as_tensor(v).astype("float64") for v in (x, array, w))
         return Apply(self, [x, array, w], [w.type()])
 
@@ -93,7 +92,6 @@ class MarkovRoot(Op):
             outputs[0][0] = np.full(w.shape, np.nan)
 
     def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        """Return the shape of w."""
         return [shapes[2]]
 
 
@@ -294,7 +292,7 @@ def _periodic(K: Variable, reading: _Reading) -> _Term | None:
     return _Term(wave=PERIODIC, frequency=frequency, a=a)
 
 
-def _value(graphs: Sequence[Variable], given: dict[Variable, Variable]) -> list[Array] | None:
+def _value(graphs: Variables, given: dict[Variable, Variable]) -> list[Array] | None:
     """Return the values of graphs of ``given``; None for other dependences or wrong types."""
     try:
         graphs = clone_replace(graphs, given, rebuild_strict=False)

@@ -114,12 +114,7 @@ def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
 
 
 def _independent(
-    model: ModelIndex,
-    rv: Variable,
-    form: str,
-    mu: Variable | None,
-    sigma: Variable,
-    **more: Any,
+    model: ModelIndex, rv: Variable, form: str, mu: Variable | None, sigma: Variable, **more: Any
 ) -> GaussianVariable:
     """Return a variable of independent normal entries; ``more`` are further attributes."""
     shape = static_shape(rv)
@@ -351,7 +346,6 @@ def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _is_constant(graph: Variable, value: float) -> bool:
-    """Return whether all entries of ``graph`` are ``value``."""
     while graph.owner is not None:
         op = graph.owner.op
         scalar_op = getattr(op, "scalar_op", None)

@@ -33,7 +33,7 @@ from pymc_augconj.recognition.graph.affine import (
     scalar_name,
 )
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
-from pymc_augconj.recognition.graph.rewrite import constant_number, is_tensor, simplify
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, is_tensor, simplify
 
 from .links import without_number
 from .rows import axes_of, is_separate
@@ -68,7 +68,6 @@ class AffinePart:
 
     @property
     def predictors(self) -> list[TensorVariable]:
-        """The graphs of the predictors."""
         return [c for c, moves in zip(self.columns, self.moving, strict=True) if moves]
 
     def assembled(
@@ -81,11 +80,7 @@ class AffinePart:
 
 
 def find_predictors(
-    graphs: Sequence[Variable],
-    latents: Sequence[Variable],
-    shape: tuple[int, ...],
-    *,
-    several: bool = False,
+    graphs: Variables, latents: Variables, shape: tuple[int, ...], *, several: bool = False
 ) -> list[AffinePart] | str:
     """Return the parts through which ``graphs`` depend on the latents, or a reason why not.
 
@@ -152,9 +147,7 @@ def find_predictors(
     )
 
 
-def one_predictor(
-    found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
-) -> Offsets | None:
+def one_predictor(found: Variables, latents: Variables, shape: tuple[int, ...]) -> Offsets | None:
     """Return affine variables as functions of one predictor, or None if they need several."""
     if not found:
         return None
@@ -178,7 +171,7 @@ def one_predictor(
     return None
 
 
-def _chain(var: Variable, latents: Sequence[Variable], shape: tuple[int, ...]) -> list[Variable]:
+def _chain(var: Variable, latents: Variables, shape: tuple[int, ...]) -> list[Variable]:
     """Return ``var``, the variable of which it is a function, the variable of that, and so on."""
     chain = []
     while True:
@@ -197,7 +190,7 @@ def is_zero(offset: Variable | None) -> bool:
     return offset is None or (number is not None and not number.any())
 
 
-def between(graphs: Sequence[Variable], found: Collection[Variable]) -> list[Variable]:
+def between(graphs: Variables, found: Collection[Variable]) -> list[Variable]:
     """Return the variables between ``found`` and ``graphs``, without random variables."""
     return [
         var
@@ -207,7 +200,7 @@ def between(graphs: Sequence[Variable], found: Collection[Variable]) -> list[Var
     ]
 
 
-def has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
+def has_steps(var: Variable, predictors: Variables) -> bool:
     """Return whether ``var`` is constant in η, piece by piece."""
     scalar_op = getattr(var.owner.op, "scalar_op", None)
     if isinstance(scalar_op, Switch):
@@ -241,9 +234,7 @@ def _is_product(var: Variable, affine: set[Variable]) -> bool:
 # -- one entry for each observation ---------------------------------------------------------------
 
 
-def _of_rows(
-    found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
-) -> list[AffinePart]:
+def _of_rows(found: Variables, latents: Variables, shape: tuple[int, ...]) -> list[AffinePart]:
     groups: list[tuple[list[Variable], Offsets]] = []
     for var in found:
         for i, (others, _) in enumerate(groups):
@@ -277,7 +268,7 @@ def _class_axes(var: TensorVariable, shape: tuple[int, ...]) -> list[int]:
 
 
 def _class_axis(
-    var: TensorVariable, axes: Sequence[int], graphs: Sequence[Variable], shape: tuple[int, ...]
+    var: TensorVariable, axes: Sequence[int], graphs: Variables, shape: tuple[int, ...]
 ) -> int:
     """Return the axis of the classes among several possible ``axes``."""
     for axis in axes if len(axes) > 1 else ():
@@ -290,7 +281,7 @@ def _class_axis(
     return axes[0]
 
 
-def _of_classes(found: dict[TensorVariable, int], latents: Sequence[Variable]) -> list[AffinePart]:
+def _of_classes(found: dict[TensorVariable, int], latents: Variables) -> list[AffinePart]:
     parts: list[AffinePart] = []
     for var, axis in found.items():
         for i, part in enumerate(parts):
@@ -342,7 +333,7 @@ _KEEP_SIGN = frozenset(
 _SHAPES = (Alloc, DimShuffle, Reshape, SpecifyShape, Subtensor, ViewOp)
 
 
-def has_fixed_sign(graph: Variable, inputs: Sequence[Variable]) -> bool:
+def has_fixed_sign(graph: Variable, inputs: Variables) -> bool:
     """Return whether ``graph`` visibly has the same sign for all values of ``inputs``."""
     if not depends_on(graph, inputs) or _is_positive(graph):
         return True

@@ -24,7 +24,7 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     name_of_op,
 )
-from pymc_augconj.recognition.latents.innovations import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import Latents
 
 from .links import bound_of, describe_link
 
@@ -153,7 +153,7 @@ def unknown_link(
     return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
 
 
-def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
+def not_affine(rv: Variable, eta: TensorVariable, latents: Latents) -> str:
     """Return the message for a predictor that is not affine in the latents."""
     inputs = [latent.input for latent in latents]
     op = first_nonlinear_op(eta, inputs)

@@ -45,8 +45,11 @@ from pymc_augconj.recognition.graph.dependence import (
     static_shape,
 )
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of, with_exact_complements
-from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
+from pymc_augconj.recognition.latents.innovations import (
+    Latents,
+    variable_in_innovations,
+)
 from pymc_augconj.typing import Array
 
 from .affine_parts import AffinePart, between, find_predictors
@@ -154,7 +157,7 @@ _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
 
 def read_generic(
-    model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool
+    model: ModelIndex, rv: Variable, latents: Latents, *, several: bool
 ) -> ObservedGraph | str:
     """Return the density of an observed variable given its predictors, or the obstacle found.
 
@@ -208,7 +211,7 @@ def _read(
     rv: Variable,
     within: Variable,
     parts: Sequence[AffinePart],
-    inputs: Sequence[Variable],
+    inputs: Variables,
     shape: tuple[int, ...],
 ) -> ObservedGraph | None:
     """Read a random variable, in terms of innovations, as written."""
@@ -287,7 +290,7 @@ def _with_symbols_for_bounds(rv: Variable, parameters: RowParameters) -> Variabl
     return CensoredRV.rv_op(base, *arguments)
 
 
-def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:
+def _link(within: Variable, predictors: Variables, latents: Variables) -> str:
     parameters = [p for p in distribution_parameters(within) if depends_on(p, latents)]
     if set(parameters).intersection(predictors):
         return "identity"
@@ -295,7 +298,7 @@ def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Va
     return links.pop() if len(links) == 1 else "its own"
 
 
-def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
+def _named_link(graph: Variable, latents: Variables) -> str:
     for link in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
         peeled = peel(graph, link, latents)
         if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
@@ -304,7 +307,7 @@ def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
 
 
 def _names(
-    rv: Variable, within: Variable, parts: Sequence[AffinePart], latents: Sequence[Variable]
+    rv: Variable, within: Variable, parts: Sequence[AffinePart], latents: Variables
 ) -> tuple[str, ...]:
     """Return the predictors' roles in the distribution: "mu", "log sigma"; "" if unknown."""
     parameters = distribution_parameters(within)
@@ -330,7 +333,7 @@ def _names(
     return tuple(names)
 
 
-def _link_of_power(graph: Variable, latents: Sequence[Variable]) -> str:
+def _link_of_power(graph: Variable, latents: Variables) -> str:
     (graph,) = simplify([graph])
     link = _named_link(graph, latents)
     # A power of an exponential is one.

@@ -11,7 +11,7 @@ f))`` is thus a probit link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from scipy.special import expit, logit, ndtr, ndtri
 
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine, scalar_name
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import constant_number, substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, substitute
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
@@ -63,7 +63,7 @@ _LINKS = {
 }
 
 
-def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Variable | None:
+def probe_link(graph: Variable, link: str, latents: Variables) -> Variable | None:
     """Return η such that ``graph`` is link⁻¹(η), or None if that is not certain.
 
     Other links than "logit" and "probit" give None.
@@ -160,7 +160,7 @@ def _is_closed(graph: Variable, number: Variable) -> bool:
     return all(leaf is number or isinstance(leaf, Constant) for leaf in leaves)
 
 
-def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Variable] | None:
+def _affine_arguments(graph: Variable, latents: Variables) -> set[Variable] | None:
     """Return the variables, affine in the latents, in the elementwise function ``graph``."""
     found: set[Variable] = set()
     stack = [graph]
@@ -179,7 +179,7 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
     return found
 
 
-def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
+def without_number(var: Variable, latents: Variables) -> Variable:
     """Strip elementwise operations with plain numbers: z from −z, 2 z, z / √2, 1 + z.
 
     The logarithm of a multiple of exp(z) stays if the factors differ, because the multiple is not
@@ -223,7 +223,7 @@ def _op_name(graph: Variable) -> str:
 
 
 def _through_structure(
-    graph: Variable, latents: Sequence[Variable], match: Callable[[Variable], Variable | None]
+    graph: Variable, latents: Variables, match: Callable[[Variable], Variable | None]
 ) -> Variable | None:
     """Apply ``match`` below any structural ops, and put those back on top of its result."""
     found = match(graph)
@@ -296,9 +296,7 @@ _SCALED = {"scaled_logit": _logit, "scaled_square": _square, "scaled_log": _expo
 
 
 def _scaled(
-    graph: Variable,
-    latents: Sequence[Variable],
-    match: Callable[[Variable], Variable | None],
+    graph: Variable, latents: Variables, match: Callable[[Variable], Variable | None]
 ) -> tuple[Variable, Variable] | None:
     """Match c · link(η) with c free of latents; returns (η, c)."""
     inner = _through_structure(graph, latents, match)
@@ -334,7 +332,7 @@ def _moved(graph: Variable, part: Variable) -> Variable:
 
 
 def peel(
-    graph: Variable, link: str, latents: Sequence[Variable], *, by_probe: bool = False
+    graph: Variable, link: str, latents: Variables, *, by_probe: bool = False
 ) -> tuple[Variable, Variable | None] | None:
     """Return (η, scale) such that a simplified ``graph`` is scale · link⁻¹(η), or None.
 
@@ -355,7 +353,7 @@ def peel(
     return None if eta is None else (eta, None)
 
 
-def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
+def describe_link(graph: Variable, latents: Variables) -> str:
     """Return a word or two for an unsupported link, for error messages."""
     for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
         if peel(graph, name, latents) is not None:
@@ -363,9 +361,7 @@ def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
     return f"a link that ends in {_op_name(graph) or 'nothing known'}"
 
 
-def split_power(
-    graph: Variable, latents: Sequence[Variable]
-) -> tuple[Variable, float, TensorVariable]:
+def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, TensorVariable]:
     """Return b, e and c such that ``graph`` is c·bᵉ, where c does not depend on the latents.
 
     PyMC writes the standard deviation of a precision τ as |τ|^(−½) sign(τ), which is τ^(−½) for τ >

@@ -43,8 +43,8 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_name,
     distribution_parameters,
 )
-from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
+from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
 
 from .affine_parts import PRODUCT
 from .errors import (
@@ -87,16 +87,14 @@ def likelihood_of(model: ModelIndex, rv: Variable, family: Family) -> SuperGauss
     return SuperGaussian(phi, family.is_location, known)
 
 
-def parameters_of_family(
-    family: Family, y: Variable, parameters: Sequence[Variable]
-) -> dict[str, Variable]:
+def parameters_of_family(family: Family, y: Variable, parameters: Variables) -> dict[str, Variable]:
     """Return the graphs of the likelihood's parameters, by their names in ``params``."""
     names = _names(family.log_phi.parameters)
     named = dict(zip(names, family.select("log_phi", parameters), strict=True))
     return {**named, **family.constants(pt.as_tensor(y), parameters)}
 
 
-def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
+def _names(parameters: Variables) -> tuple[str, ...]:
     # Numbered, because names need be neither given nor distinct.
     return tuple(f"phi_{i}" for i in range(len(parameters)))
 
@@ -105,7 +103,7 @@ def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
 
 
 def read_custom(
-    model: ModelIndex, rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
+    model: ModelIndex, rv: Variable, params: Variables, latents: Variables
 ) -> tuple[Family, list[Variable]]:
     """Return the family of a ``pm.CustomDist``, and f and its parameters for it.
 
@@ -181,7 +179,7 @@ def _flat(parameter: Variable, symbol: Variable) -> Variable:
     return parameter.reshape(()) if symbol.ndim == 0 else parameter.ravel()
 
 
-def _log_density(rv: Variable, symbols: Sequence[Variable], y: Variable) -> Variable:
+def _log_density(rv: Variable, symbols: Variables, y: Variable) -> Variable:
     rng = rv.owner.inputs[0]
     outputs = rv.owner.op.make_node(rng, None, *symbols).outputs
     return simplify([pm.logp(outputs[1], y)])[0]
@@ -217,13 +215,11 @@ class Matcher:
         self.model = model
         self._readings: dict[tuple[Variable, ...], _Reading] = {}
 
-    def depends(self, rv: Variable, latents: Sequence[GaussianVariable]) -> bool:
+    def depends(self, rv: Variable, latents: Latents) -> bool:
         """Return whether the distribution of an observed variable depends on one of the latents."""
         return self._reading(rv, latents).depends
 
-    def match(
-        self, rv: Variable, latents: Sequence[GaussianVariable], scope: Scope
-    ) -> ObservedGraph:
+    def match(self, rv: Variable, latents: Latents, scope: Scope) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
 
         Raises UnknownLikelihoodError if no likelihood of this distribution and link is registered,
@@ -261,7 +257,7 @@ class Matcher:
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
 
-    def _reading(self, rv: Variable, latents: Sequence[GaussianVariable]) -> _Reading:
+    def _reading(self, rv: Variable, latents: Latents) -> _Reading:
         key = (rv, *(latent.input for latent in latents))
         if key not in self._readings:
             self._readings[key] = _Reading(self.model, rv, latents)
@@ -271,16 +267,13 @@ class Matcher:
 class _Reading:
     """One observed variable in the innovations of some latents, with the likelihoods it matches."""
 
-    def __init__(
-        self, model: ModelIndex, rv: Variable, latents: Sequence[GaussianVariable]
-    ) -> None:
+    def __init__(self, model: ModelIndex, rv: Variable, latents: Latents) -> None:
         self._model, self._rv, self._latents = model, rv, latents
         self._inputs = [latent.input for latent in latents]
         self.graphs = in_innovations(model, distribution_parameters(rv), latents)
 
     @property
     def depends(self) -> bool:
-        """Whether the variable depends on one of the latents."""
         return depends_on(self.graphs, self._inputs)
 
     @cached_property
@@ -312,7 +305,7 @@ class _Reading:
         return simplify(self.graphs)
 
     def _match(
-        self, params: Sequence[Variable], candidates: Sequence[Candidate]
+        self, params: Variables, candidates: Sequence[Candidate]
     ) -> ObservedGraph | str | None:
         return match_patterns(self._model, self._rv, params, self._latents, candidates)
 
@@ -345,7 +338,7 @@ class _Reading:
             )
         raise UnknownLikelihoodError(unknown_link(rv, candidates, params, self._inputs))
 
-    def _super_gaussian(self, family: Family, params: Sequence[Variable]) -> ObservedGraph:
+    def _super_gaussian(self, family: Family, params: Variables) -> ObservedGraph:
         model, rv = self._model, self._rv
         graph, *parameters = params
         named = parameters_of_family(family, model.rvs_to_values[rv], parameters)

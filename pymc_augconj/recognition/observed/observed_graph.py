@@ -45,8 +45,11 @@ from pymc_augconj.recognition.graph.dependence import (
 )
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
-from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify
+from pymc_augconj.recognition.latents.innovations import (
+    Latents,
+    variable_in_innovations,
+)
 
 from .errors import LARGEST_MATRIX
 
@@ -79,7 +82,6 @@ class ObservedGraph:
 
     @property
     def size(self) -> int:
-        """Number of observations."""
         return int(np.prod(self.shape))
 
     @property
@@ -88,9 +90,7 @@ class ObservedGraph:
         name = self.variable.name
         return f"prior of {name!r}" if self.is_prior else self.likelihood.label(name)
 
-    def log_density(
-        self, model: ModelIndex, latents: Sequence[GaussianVariable]
-    ) -> Variable | None:
+    def log_density(self, model: ModelIndex, latents: Latents) -> Variable | None:
         """Return the graph of PyMC's log density, elementwise, in the innovations."""
         if self.density is not None:
             return self.density
@@ -196,7 +196,7 @@ def _missing_of(rv: Variable, model: ModelIndex) -> list[Variable]:
 
 
 def _outcomes(
-    model: ModelIndex, rv: Variable, missing: Sequence[Variable], free: dict[Variable, Variable]
+    model: ModelIndex, rv: Variable, missing: Variables, free: dict[Variable, Variable]
 ) -> list[Outcome] | None:
     """Return replacements of an observed variable, or None; ``free`` gets its missing entries."""
     op, value = rv.owner.op, model.rvs_to_values[rv]
@@ -299,9 +299,7 @@ def _copied(rv: TensorVariable) -> TensorVariable:
 class Inputs:
     """The input arrays of a model's covariances and predictors."""
 
-    def __init__(
-        self, latents: Sequence[GaussianVariable], matched: Sequence[ObservedGraph]
-    ) -> None:
+    def __init__(self, latents: Latents, matched: Sequence[ObservedGraph]) -> None:
         leaves: list[tuple[Variable, str]] = []
         self._bounds: set[Variable] = set()
         for latent in latents:

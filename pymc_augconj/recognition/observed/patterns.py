@@ -29,8 +29,12 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     static_shape,
 )
-from pymc_augconj.recognition.graph.rewrite import constant_number, simplify
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, simplify
+from pymc_augconj.recognition.latents.innovations import (
+    GaussianVariable,
+    Latents,
+    variable_in_innovations,
+)
 
 from .affine_parts import column_of, is_zero
 from .errors import LARGEST_MATRIX, not_affine
@@ -56,8 +60,8 @@ def candidates_of(rv: Variable, n_params: int, *, augmented: bool) -> list[Candi
 def match_patterns(
     model: ModelIndex,
     rv: Variable,
-    params: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
+    params: Variables,
+    latents: Latents,
     candidates: Sequence[Candidate],
 ) -> ObservedGraph | str | None:
     """Return the first match, or the name of a parameter whose dependence on latents prevents it.
@@ -91,7 +95,7 @@ def _read(
     pattern: Pattern,
     graphs: dict[str, Variable],
     named: dict[str, Variable],
-    latents: Sequence[GaussianVariable],
+    latents: Latents,
     *,
     by_probe: bool,
 ) -> ObservedGraph | None:
@@ -180,7 +184,7 @@ def _parameters(
 
 
 def peeled_input(
-    graph: Variable, own: PredictorInput, latents: Sequence[Variable], *, by_probe: bool
+    graph: Variable, own: PredictorInput, latents: Variables, *, by_probe: bool
 ) -> tuple[Variable, Variable | None] | None:
     """Return η and r of an input that is (r·link⁻¹(η))^power, or None if it is not."""
     if own.power == 1.0:
@@ -215,7 +219,7 @@ def peeled_input(
 
 
 def _classes(
-    own: PredictorInput, graph: Variable, latents: Sequence[Variable], shape: tuple[int, ...]
+    own: PredictorInput, graph: Variable, latents: Variables, shape: tuple[int, ...]
 ) -> tuple[list[TensorVariable], int | None] | None:
     """Return the predictors of the classes, and the class without one; or None if no match."""
     eta = graph if own.link == "identity" else _logits(graph)
@@ -258,10 +262,7 @@ _SYMMETRIC = frozenset({"NormalRV", "StudentTRV", "LaplaceRV", "CauchyRV", "Logi
 
 
 def read_mixture(
-    model: ModelIndex,
-    rv: Variable,
-    latents: Sequence[GaussianVariable],
-    prior_of: GaussianVariable | None = None,
+    model: ModelIndex, rv: Variable, latents: Latents, prior_of: GaussianVariable | None = None
 ) -> ObservedGraph | None:
     """Read a mixture, observed or the prior of one of the ``latents``; None for other variables.
 
@@ -314,7 +315,7 @@ def read_mixture(
     )
 
 
-def _split(given: Sequence[Variable], count: int) -> Iterator[tuple[Variable, list[Variable]]]:
+def _split(given: Variables, count: int) -> Iterator[tuple[Variable, list[Variable]]]:
     """Yield a draw and the parameters of each component, also from one variable with an axis."""
     if len(given) > 1:
         yield from ((component, distribution_parameters(component)) for component in given)
@@ -331,7 +332,7 @@ def _split(given: Sequence[Variable], count: int) -> Iterator[tuple[Variable, li
 
 
 def read_component(
-    rv: Variable, params: Sequence[Variable], latents: Sequence[Variable]
+    rv: Variable, params: Variables, latents: Variables
 ) -> tuple[Likelihood, TensorVariable, dict[str, TensorVariable]] | None:
     """Return a likelihood of one predictor with an augmentation, its predictor and parameters."""
     params = simplify(params)

@@ -41,8 +41,8 @@ from pymc_augconj.recognition.graph.dependence import (
     static_shape,
 )
 from pymc_augconj.recognition.graph.derive import log_density_of, with_exact_complements
-from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents, in_innovations
 
 from .affine_parts import find_predictors
 from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
@@ -53,7 +53,7 @@ from .rows import RowFunction, graphs_with_indices_inside, is_separate
 
 
 def match_potential(
-    model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, potential: Variable, latents: Latents
 ) -> ObservedGraph | None:
     """Read a potential; raise NotAffineError if :func:`read_potential` returns a sentence."""
     found = read_potential(model, potential, latents)
@@ -65,7 +65,7 @@ def match_potential(
 
 
 def read_potential(
-    model: ModelIndex, potential: Variable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, potential: Variable, latents: Latents
 ) -> ObservedGraph | str | None:
     """Read a potential as a density; None if it does not depend on the latents.
 
@@ -86,7 +86,7 @@ def read_density(
     model: ModelIndex,
     variable: Variable,
     graph: TensorVariable,
-    latents: Sequence[GaussianVariable],
+    latents: Latents,
     refusal: AugmentationError,
 ) -> ObservedGraph | str:
     """Read a graph of the innovations, with the sum over its entries, as a density.
@@ -151,7 +151,7 @@ def _concatenated(graphs: Sequence[TensorVariable]) -> TensorVariable:
 
 
 def _summands(
-    graph: TensorVariable, latents: Sequence[Variable], entries: bool = False
+    graph: TensorVariable, latents: Variables, entries: bool = False
 ) -> list[TensorVariable]:
     """Return graphs whose entries have the same sum as the entries of ``graph``.
 
@@ -210,9 +210,7 @@ class _Reading:
     params: dict[str, TensorVariable]
 
 
-def _readings(
-    model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]
-) -> list[_Reading] | str:
+def _readings(model: ModelIndex, term: TensorVariable, latents: Variables) -> list[_Reading] | str:
     """Read a term, or the fewest terms with this sum; or return the obstacle."""
     whole = _read(model, term, latents)
     if not isinstance(whole, str):
@@ -236,8 +234,7 @@ def _readings(
     return readings
 
 
-def _read(model: ModelIndex, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
-    """Read a term, or return the obstacle."""
+def _read(model: ModelIndex, term: TensorVariable, latents: Variables) -> _Reading | str:
     shape = static_shape(term)
     parts, graph = find_predictors([term], latents, shape), term
     if isinstance(parts, str) or not is_separate(graph, parts[0].offsets, len(shape)):
@@ -269,9 +266,7 @@ _REFLECTED = {
 }
 
 
-def match_prior(
-    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
-) -> ObservedGraph:
+def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
     """Match the prior of one of the ``latents`` to a likelihood, or read its log density.
 
     Raises NotAffineError if entries of its density are not functions of one affine predictor each.
@@ -308,7 +303,7 @@ def match_prior(
 
 
 def _reflected(
-    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+    model: ModelIndex, latent: GaussianVariable, latents: Latents
 ) -> ObservedGraph | None:
     rv, inputs = latent.rv, [other.input for other in latents]
     kind = type(rv.owner.op).__name__
@@ -324,9 +319,7 @@ def _reflected(
     return _observed_as_zero(latent, likelihood, latent.innovation() - location, named)
 
 
-def _bounded(
-    model: ModelIndex, latent: GaussianVariable, latents: Sequence[GaussianVariable]
-) -> ObservedGraph | None:
+def _bounded(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph | None:
     rv = latent.rv
     params = in_innovations(model, distribution_parameters(rv), latents)
     if depends_on(params, [other.input for other in latents]):

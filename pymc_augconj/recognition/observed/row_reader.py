@@ -24,7 +24,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.dependence import static_shape
-from pymc_augconj.recognition.graph.rewrite import constant_number, is_tensor
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, is_tensor
 
 from .affine_parts import AffinePart, is_zero
 from .rows import RowFunction, conjuncts, dependents, rebuild
@@ -50,7 +50,7 @@ class RowParameters:
         self.possible = True
         self.graphs: dict[str, TensorVariable] = {}
 
-    def collect(self, graphs: Sequence[Variable], bases: Sequence[Variable]) -> None:
+    def collect(self, graphs: Variables, bases: Variables) -> None:
         """Add the largest subgraphs of ``graphs`` that do not depend on ``bases``."""
         moving = dependents(graphs, bases)
         seen: set[Variable] = set()
@@ -157,7 +157,7 @@ class RowParameters:
         constant = isinstance(leaf, Constant | SharedVariable)
         return leaf.owner is not None or constant or leaf in self._random
 
-    def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
+    def _sources(self, var: Variable, leaves: Variables) -> list[Variable]:
         """Return the model's variables from which ``var`` is computed, row by row.
 
         The result is empty if ``var`` is such a variable itself, or differs between rows.

@@ -15,7 +15,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import reduce
 from typing import Any
 
@@ -39,14 +39,14 @@ from pymc_augconj.python_mode.tape import Registers
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
 
 from .links import as_probit, is_one
 
 _Y, _ETA = "y", "eta"
 
 
-def conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
+def conjuncts(conditions: Variables) -> list[Variable]:
     """Split conjunctions, so that a condition on one parameter does not depend on the others."""
     found: dict[Variable, None] = {}
     stack = list(conditions)
@@ -60,7 +60,7 @@ def conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
     return list(found)
 
 
-def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[Variable]:
+def dependents(graphs: Variables, bases: Collection[Variable]) -> set[Variable]:
     """Return the variables of ``graphs`` that depend on ``bases``, these included; shapes count."""
     known = dict.fromkeys(bases, True)
     stack = list(graphs)
@@ -177,7 +177,7 @@ class RowFunction:
         self,
         graph: Variable,
         y: Variable,
-        etas: Sequence[Variable],
+        etas: Variables,
         scalars: Mapping[str, Variable],
         rows: Mapping[str, Variable],
     ) -> None:
@@ -301,7 +301,7 @@ def _parts(node: Apply) -> list[Variable]:
     return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
 
 
-def _axes(var: Variable, parts: Sequence[Variable], found: dict[Variable, Axes]) -> Axes:
+def _axes(var: Variable, parts: Variables, found: dict[Variable, Axes]) -> Axes:
     """Return the axes of ``var``, from those of its inputs that depend on the predictors."""
     node = var.owner
     op, first = node.op, node.inputs[0]
@@ -343,7 +343,7 @@ def _axes(var: Variable, parts: Sequence[Variable], found: dict[Variable, Axes])
     raise _MixedError
 
 
-def _together(parts: Sequence[Variable], found: dict[Variable, Axes]) -> Axes:
+def _together(parts: Variables, found: dict[Variable, Axes]) -> Axes:
     """Return the axes of an elementwise function of ``parts``."""
     result: list[int | None] = []
     for i in range(parts[0].ndim):
@@ -370,7 +370,7 @@ def _subtensor(op: Subtensor, axes: Axes) -> Axes:
     return tuple(result)
 
 
-def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
+def with_indices_inside(rv: Variable, latents: Variables) -> Variable:
     """Return the random variable with indices inside its parameters and components."""
     moving = [p for p in distribution_parameters(rv) if depends_on(p, latents)]
     drawn = [p for p in moving if isinstance(p.owner and p.owner.op, RNGConsumerOp)]
@@ -382,18 +382,14 @@ def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
     return node.outputs[rv.owner.outputs.index(rv)]
 
 
-def graphs_with_indices_inside(
-    graphs: Sequence[Variable], latents: Sequence[Variable]
-) -> list[TensorVariable]:
+def graphs_with_indices_inside(graphs: Variables, latents: Variables) -> list[TensorVariable]:
     """Return graphs with indices inside, all at once so that shared variables stay shared."""
     known: dict[tuple[Variable, ...], TensorVariable] = {}
     return [_inside(graph, latents, known) for graph in (simplify(graphs) if graphs else ())]
 
 
 def _inside(
-    graph: TensorVariable,
-    latents: Sequence[Variable],
-    known: dict[tuple[Variable, ...], TensorVariable],
+    graph: TensorVariable, latents: Variables, known: dict[tuple[Variable, ...], TensorVariable]
 ) -> TensorVariable:
     """Return ``graph`` with its indices moved inside, as far as the predictor."""
     if graph.owner is None or not depends_on(graph, latents):
@@ -415,7 +411,7 @@ def _inside(
 def _taken(
     part: TensorVariable,
     graph: TensorVariable,
-    latents: Sequence[Variable],
+    latents: Variables,
     known: dict[tuple[Variable, ...], TensorVariable],
 ) -> TensorVariable:
     """Return one argument of the indexed operation, with the indices of ``graph``."""

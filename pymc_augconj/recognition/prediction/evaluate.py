@@ -23,10 +23,10 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
-from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.graph.rewrite import Variables, simplify
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.processes.input_data import refuse_foreign_variables
-from pymc_augconj.recognition.processes.minibatch import all_data_of
+from pymc_augconj.recognition.processes.other_graphs import all_data_of
 from pymc_augconj.typing import Array
 
 
@@ -116,7 +116,7 @@ class BatchFunction:
 class BatchGraph:
     """Graphs as a function of many values of ``variables``, with the draws on the first axis."""
 
-    def __init__(self, graphs: Sequence[Variable], variables: Mapping[Any, Variable]) -> None:
+    def __init__(self, graphs: Variables, variables: Mapping[Any, Variable]) -> None:
         leaves = [set(explicit_graph_inputs([graph])) for graph in graphs]
         used = {key: var for key, var in variables.items() if any(var in own for own in leaves)}
         self._depends = [not own.isdisjoint(used.values()) for own in leaves]
@@ -152,9 +152,7 @@ def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFun
     return PointFunction(graph, inputs)
 
 
-def in_variables(
-    model: Model, graphs: Sequence[Variable]
-) -> tuple[list[Variable], dict[str, Variable]]:
+def in_variables(model: Model, graphs: Variables) -> tuple[list[Variable], dict[str, Variable]]:
     """Return graphs of random variables as graphs of inputs on the scale of the user's model."""
     inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
     graphs = graph_replace(

@@ -16,8 +16,8 @@ from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
 from pymc_augconj.linalg.state_space import MarkovFactor, transitions_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_beside, inputs_of
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
-from pymc_augconj.typing import Array
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
+from pymc_augconj.typing import Array, Generator
 
 from .evaluate import in_variables
 
@@ -50,13 +50,7 @@ class MarkovProcess:
         return None
 
     def draw(
-        self,
-        rng: np.random.Generator,
-        array: Array,
-        deviation: Array,
-        diagonal: Array,
-        *,
-        joint: bool,
+        self, rng: Generator, array: Array, deviation: Array, diagonal: Array, *, joint: bool
     ) -> Array:
         """Return a draw of f* − m*, (S, P), for each draw of f − m in ``deviation``, (S, n).
 

@@ -63,7 +63,6 @@ class NewPredictors:
 
     @property
     def likelihood(self) -> MultiLikelihood:
-        """The site's likelihood."""
         return self.site.likelihood
 
     @property

@@ -25,7 +25,7 @@ from pymc_augconj.recognition.processes.input_data import (
     data_as_constants,
     refuse_foreign_variables,
 )
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .evaluate import BatchGraph
 
@@ -56,7 +56,7 @@ class Transition:
         return mean, root
 
     def simulate(
-        self, values: Mapping[str, np.ndarray], x: Array, steps: int, rng: np.random.Generator
+        self, values: Mapping[str, np.ndarray], x: Array, steps: int, rng: Generator
     ) -> Array:
         """Return the next values, shape (draws, …, steps) or (draws, …, steps, d), of each draw."""
         new = []

@@ -36,7 +36,7 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.affine import descendants, scalar_name
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, substitute
 from pymc_augconj.typing import Index
 
 #: The key of the vector of a product.
@@ -210,7 +210,6 @@ class Coefficients:
 
     @property
     def size(self) -> int:
-        """K."""
         return int(self.input.type.shape[0])
 
 
@@ -294,7 +293,7 @@ def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
     return False
 
 
-def _all_or_zero(inputs: Sequence[Variable], moves: Sequence[bool]) -> bool:
+def _all_or_zero(inputs: Variables, moves: Sequence[bool]) -> bool:
     return all(moving or _is_zero(var) for var, moving in zip(inputs, moves, strict=True))
 
 

@@ -49,27 +49,14 @@ _SAME_ENTRY = 1e-9
 class BlockMap:
     """A block's map A as a function of the point; RecognitionError if it is dense and too large.
 
-    Parameters
-    ----------
-    product : Product
-        Products with A.
-    transposed : callable
-        Returns products with Aᵀ, which few maps ask for.
-    points : sequence of mapping
-        Two or more different values of θ at which the structure is examined.
-    wide_points : sequence of mapping
-        Values far from those, at which rows of A that are equal must still be so: engines merge
-        them (a coefficient like σ((x − θ)/0.01) is 0 or 1 for most x at any one θ).
-    name : str
-        The latent variable, for error messages.
-    dependence : {"smooth", "kinked", "discrete"}
-        Dependence of A on θ. The structure at a few values of θ says little about other values if
-        entries have kinks, or depend on discrete values (comparisons, indices).
-    parts : Parts, optional
-        A as a sum of fixed parts whose coefficients depend on θ, if it is such a sum.
-    group : int
-        Number of correlated latents in each of several groups, one after another: a row may take
-        one of each kind (an intercept and a slope).
+    ``product`` has products with A, and ``transposed`` returns those with Aᵀ, which few maps ask
+    for. The structure is examined at ``points``, two or more different values of θ. At
+    ``wide_points``, far from those, rows of A that are equal must still be so: engines merge them
+    (a coefficient like σ((x − θ)/0.01) is 0 or 1 for most x at any one θ). The structure at a few
+    values of θ says little about others if the ``dependence`` of A on θ is "kinked" or "discrete"
+    (comparisons, indices) rather than "smooth". ``parts`` is A as a sum of fixed parts whose
+    coefficients depend on θ, if it is one. ``group`` latents are correlated in each of several
+    groups, one after another: a row may take one of each kind (an intercept and a slope).
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.dependence import Pullback, ValueSpace
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.latents.innovations import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 from .coefficients import COEFFICIENTS, DIRECTION, Parts, Product, find_coefficients
@@ -56,10 +56,7 @@ class Predictors:
     """
 
     def __init__(
-        self,
-        matched: Sequence[ObservedGraph],
-        latents: Sequence[GaussianVariable],
-        space: ValueSpace,
+        self, matched: Sequence[ObservedGraph], latents: Latents, space: ValueSpace
     ) -> None:
         stacked = [eta for observed in matched for eta in observed.predictors]
         stacked = space.model.in_values(stacked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.graph.affine import value_leaves
-from pymc_augconj.recognition.graph.rewrite import is_random
+from pymc_augconj.recognition.graph.rewrite import Variables, is_random
 
 
 def data_behind(
@@ -83,7 +83,7 @@ def checksums(variables: Iterable[Variable]) -> dict[str, int]:
     return found
 
 
-def refuse_foreign_variables(process: str, graphs: Sequence[Variable]) -> None:
+def refuse_foreign_variables(process: str, graphs: Variables) -> None:
     """Refuse a process whose mean or covariance has another model's random variables in it.
 
     In ``graphs`` the model's own random variables have been replaced.

@@ -1,30 +1,37 @@
-"""The prior of a ``pm.gp.Latent`` at arbitrary inputs, for the sparse engines."""
+"""A ``pm.gp.Latent`` at arbitrary inputs, for the sparse engines and as a PyMC model.
+
+In the model the process acts through its values at inducing inputs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.tensor.linalg import solve_triangular
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Key, Point
 from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.quadrature.expectation import N_NODES, normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Array
 
-from .covariance_graph import INDUCING, INPUTS, GraphCovariance, Pulled
+from .covariance import INDUCING, INPUTS, GraphCovariance, Pulled, StationaryCovariance
 from .input_data import data_as_constants, refuse_foreign_variables
-from .minibatch import all_data_of
-from .stationary import StationaryCovariance
+from .other_graphs import all_data_of, empty_like, register
 
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
 _ANYWHERE = 0.3
@@ -34,7 +41,7 @@ JITTER = 1e-6
 
 
 class LatentProcess:
-    """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``, a latent of ``lgm``.
+    """The :class:`.ProcessPrior` of a ``pm.gp.Latent``, a latent of ``lgm``.
 
     Raises AugmentationError if ``gp`` does not belong to the model, depends on another model's
     variables, has inputs that are not data, or has a mean or covariance that depends on a Gaussian
@@ -44,12 +51,7 @@ class LatentProcess:
     jitter = JITTER
 
     def __init__(
-        self,
-        model: Model,
-        gp: Any,
-        lgm: LatentGaussianModel,
-        *,
-        gradient_of_inducing: bool = False,
+        self, model: Model, gp: Any, lgm: LatentGaussianModel, *, gradient_of_inducing: bool = False
     ) -> None:
         self.name = name_of(gp, lgm)
         self.read_inputs(gp)
@@ -102,7 +104,6 @@ class LatentProcess:
         self.inputs = _inputs(gp, self.name)
 
     def thread_copies(self, count: int) -> list[LatentProcess]:
-        """Return this object and up to ``count`` − 1 copies, one for each thread."""
         found = [self]
         for covariance in self._covariance.thread_copies(count)[1:]:
             other = copy(self)
@@ -111,23 +112,18 @@ class LatentProcess:
         return found
 
     def cov(self, point: Point, Z: Array) -> Array:
-        """Return K(Z, Z), without jitter."""
         return self._covariance.cov(point, Z)
 
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Return K(X, Z) and the diagonal of K(X, X)."""
         return self._covariance.cross(point, X, Z)
 
     def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
-        """Return the derivatives of K(Z, Z), see :class:`.ProcessPrior`."""
         return self._covariance.pull_cov(point, Z, weights)
 
     def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
-        """Return the derivatives of K(X, Z) and diag K(X, X), see :class:`.ProcessPrior`."""
         return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X: Array) -> Array:
-        """Return the prior mean at X."""
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)
 
 
@@ -158,3 +154,145 @@ def _inputs(gp: Any, name: str) -> np.ndarray:
             f"of shape {np.shape(X)}"
         )
     return X
+
+
+#: Largest number of processes in one predictor with as many nodes an axis as for one process.
+LARGEST_SUM = 3
+
+
+class SparseNames(NamedTuple):
+    """Names of the values at the inducing inputs, of their weights and of the inputs."""
+
+    values: str
+    weights: str
+    inputs: str
+
+
+class _Process(NamedTuple):
+    """The variable that stands for a process at its inputs, its mean and standard deviation."""
+
+    value: Variable
+    mean: Variable
+    std: Variable
+    outputs: int
+
+
+def write_sparse(
+    model: Model,
+    processes: Sequence[tuple[Any, np.ndarray, SparseNames]],
+    theta: Mapping[str, Any],
+    n_predictors: Mapping[str, int],
+    smallest_var: float,
+) -> Model:
+    """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
+
+    Every observation depends on one value of each of ``processes``. ``theta`` has initial values of
+    free variables in place of the model's own, and ``n_predictors`` the number of predictors of an
+    observed variable or potential. ``smallest_var`` is the least residual variance.
+    """
+    by_variable = {model[gp.f.name]: (gp, Z, names) for gp, Z, names in processes}
+    whitened = [_whitened_of(model, process) for process in by_variable]
+    for process, (_, _, names) in by_variable.items():
+        for reserved in names:
+            if reserved in model.named_vars:
+                raise AugmentationError(
+                    f"variable {reserved!r} of the model: expected a different name, since draws "
+                    f"of {process.name!r} through inducing points are stored under it; rename it"
+                )
+    sparse = empty_like(model)
+    starts = {var: theta.get(var.name, start) for var, start in model.rvs_to_initial_values.items()}
+    replaced: dict[Variable, Variable] = {}
+    through: list[_Process] = []
+    with sparse:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            if any(var is one for one in whitened):
+                continue
+            dims = model.named_vars_to_dims.get(var.name)
+            if var in model.data_vars:
+                sparse.register_data_var(var, dims=dims)
+                continue
+            if var in by_variable:
+                value = var.type(name=var.name)
+                moments = _through_inducing(
+                    *by_variable[var], _outputs(var), replaced, smallest_var
+                )
+                through.append(_Process(value, *moments, _outputs(var)))
+                replaced[var] = value
+                continue
+            (new,) = substitute([var], replaced)
+            if through and depends_on(new, [process.value for process in through]):
+                replaced[var] = new
+                if var in model.potentials:
+                    pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
+                elif var in model.observed_RVs:
+                    density = pm.logp(new, model.rvs_to_values[var])
+                    pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
+            else:
+                replaced[var] = register(model, var, new, starts, dims=dims)
+    return sparse
+
+
+def _whitened_of(model: Model, process: Variable) -> Variable | None:
+    """Return the free variable of which a reparameterised process is a function."""
+    if process in model.free_RVs:
+        return None
+    by_name = {rv.name: rv for rv in model.free_RVs}
+    return by_name.get(f"{process.name}_rotated_")
+
+
+def _through_inducing(
+    gp: Any,
+    Z: np.ndarray,
+    names: SparseNames,
+    outputs: int,
+    replaced: Mapping[Variable, Variable],
+    smallest_var: float,
+) -> tuple[Variable, Variable]:
+    """Write the weights and return mean and residual standard deviations of a process."""
+    pm.Data(names.inputs, Z)
+    shape = (len(Z),) if outputs == 1 else (outputs, len(Z))
+    v = pm.Normal(names.weights, 0.0, 1.0, shape=shape)
+    X = pt.as_tensor(gp.X)
+    graphs = [
+        gp.cov_func(Z),
+        gp.cov_func(X, Z),
+        gp.cov_func(X, diag=True),
+        pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
+        pt.broadcast_to(gp.mean_func(Z), (len(Z),)),
+    ]
+    zz, xz, diagonal, mean, mean_at = substitute([pt.as_tensor(g) for g in graphs], replaced)
+    R = pt.linalg.cholesky(zz + JITTER * pt.eye(len(Z)))
+    At = solve_triangular(R, xz.T, lower=True)
+    pm.Deterministic(names.values, mean_at + v @ R.T)
+    var = pt.maximum(diagonal - pt.sqr(At).sum(axis=0), smallest_var)
+    return mean + v @ At, pt.sqrt(var)
+
+
+def nodes_of(outputs: int, n_predictors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights for a density of so many outputs and predictors."""
+    of_one = n_predictors == 1 and outputs <= LARGEST_SUM
+    return normal_nodes(outputs, n_nodes=N_NODES if of_one else None)
+
+
+def _outputs(process: Variable) -> int:
+    """Return K for a process of shape (K, n), 1 for one of shape (n,)."""
+    return 1 if process.ndim == 1 else int(process.shape[0].eval())
+
+
+def _expected(density: Variable, through: Sequence[_Process], n_predictors: int) -> Variable:
+    """Return Σ_q w_q of a sum of log densities with the processes at their q-th nodes."""
+    density = density.astype("float64")
+    entering = [process for process in through if depends_on(density, [process.value])]
+    # Residuals are independent, between the outputs of a process too.
+    nodes, weights = nodes_of(sum(process.outputs for process in entering), n_predictors)
+    at, first = {}, 0
+    for process in entering:
+        own = nodes[first : first + process.outputs].T
+        first += process.outputs
+        if process.value.ndim > 1:
+            own = own[..., None]
+        at[process.value] = process.mean + pt.constant(own) * process.std
+    (terms,) = vectorize_graph([density], at)
+    sums = terms.reshape((weights.size, -1)).sum(axis=-1)
+    return (pt.constant(weights) * sums).sum()

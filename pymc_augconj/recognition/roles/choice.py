@@ -25,7 +25,7 @@ from pymc_augconj.errors import (
 )
 from pymc_augconj.recognition.graph.affine import descendants
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
-from pymc_augconj.recognition.latents.innovations import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.errors import has_integrated_process, no_latent
@@ -45,6 +45,14 @@ _LONGEST_SLICED = 10
 # would take minutes to read.
 _LONGEST_READ = 40
 _NO_PARTS: Mapping[Variable, Variable] = MappingProxyType({})
+
+
+class _Choice(NamedTuple):
+    """The latents, reasons why others are none, and the variables that depend on latents."""
+
+    latents: Latents
+    demoted: dict[str, str]
+    matched: list[ObservedGraph]
 
 
 def choose_structure(
@@ -120,9 +128,7 @@ def choose_structure(
     return structure, matched
 
 
-def _choose(
-    matcher: Matcher, found: Sequence[GaussianVariable], forward: Sequence[Variable]
-) -> _Choice:
+def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _Choice:
     """Choose the latents; use densities without an augmentation only if necessary.
 
     The same holds for densities of several predictors; they may also keep a vector as a latent.
@@ -155,7 +161,7 @@ def _choose(
     return first
 
 
-def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -> bool:
+def _lost(choice: _Choice, found: Latents, augmented: bool) -> bool:
     """Return whether a vector is no latent, but should be a latent of another predictor.
 
     Under an augmented likelihood this holds only for vectors too long for slices along entries.
@@ -173,7 +179,7 @@ def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -
 def _with_other_priors(
     matcher: Matcher,
     choice: _Choice,
-    candidates: Sequence[GaussianVariable],
+    candidates: Latents,
     forward: Sequence[Variable],
     scope: Scope,
 ) -> _Choice:
@@ -222,20 +228,7 @@ def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[str, 
     }
 
 
-class _Choice(NamedTuple):
-    """The latents, reasons why others are none, and the variables that depend on latents."""
-
-    latents: Sequence[GaussianVariable]
-    demoted: dict[str, str]
-    matched: list[ObservedGraph]
-
-
-def _choice(
-    matcher: Matcher,
-    found: Sequence[GaussianVariable],
-    forward: Sequence[Variable],
-    scope: Scope,
-) -> _Choice:
+def _choice(matcher: Matcher, found: Latents, forward: Sequence[Variable], scope: Scope) -> _Choice:
     densities = scope >= Scope.DENSITIES
     candidates, demoted = _acting_through_means(matcher.model, found, forward, densities)
     latents, matched = _match_most(matcher, candidates, forward, scope)
@@ -243,7 +236,7 @@ def _choice(
 
 
 def _held(
-    found: Sequence[GaussianVariable],
+    found: Latents,
     latents: Collection[Variable],
     demoted: Mapping[str, str],
     undrawn: Mapping[str, str],
@@ -276,20 +269,15 @@ def _find(
     return sorted(found, key=lambda c: (c.is_flat, c.is_independent, -c.total_size))
 
 
-def _wanted(
-    candidates: Sequence[GaussianVariable], chosen: Collection[str] | None
-) -> list[GaussianVariable]:
+def _wanted(candidates: Latents, chosen: Collection[str] | None) -> list[GaussianVariable]:
     if chosen is None:
         return list(candidates)
     return [c for c in candidates if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
 
 
 def _match_most(
-    matcher: Matcher,
-    candidates: Sequence[GaussianVariable],
-    forward: Sequence[Variable],
-    scope: Scope,
-) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
+    matcher: Matcher, candidates: Latents, forward: Sequence[Variable], scope: Scope
+) -> tuple[Latents, list[ObservedGraph]]:
     """Return as many latents as possible, processes first, and the matches with them."""
     try:
         return candidates, _match(matcher, candidates, scope)
@@ -315,9 +303,7 @@ def _match_most(
     return accepted, _match(matcher, accepted, scope)
 
 
-def _match(
-    matcher: Matcher, latents: Sequence[GaussianVariable], scope: Scope
-) -> list[ObservedGraph]:
+def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGraph]:
     """Match variables that depend on a latent; raise if one has no match."""
     model = matcher.model
     matched = [
@@ -331,10 +317,7 @@ def _match(
 
 
 def _acting_through_means(
-    model: ModelIndex,
-    candidates: Sequence[GaussianVariable],
-    forward: Sequence[Variable],
-    densities: bool,
+    model: ModelIndex, candidates: Latents, forward: Sequence[Variable], densities: bool
 ) -> tuple[list[GaussianVariable], dict[str, str]]:
     """Remove candidates until none enters a potential, a covariance or another prior.
 
@@ -372,7 +355,7 @@ def _is_optional(candidate: GaussianVariable, structured: bool) -> bool:
 
 
 def _first_in_potential(
-    model: ModelIndex, candidates: Sequence[GaussianVariable], densities: bool
+    model: ModelIndex, candidates: Latents, densities: bool
 ) -> tuple[GaussianVariable, str] | None:
     for potential in model.potentials:
         entering = _entering(model, potential, candidates)
@@ -390,13 +373,13 @@ def _first_in_potential(
 
 
 def _entering(
-    model: ModelIndex, potential: Variable, candidates: Sequence[GaussianVariable]
+    model: ModelIndex, potential: Variable, candidates: Latents
 ) -> list[GaussianVariable]:
     return [candidate for candidate in candidates if candidate.rv in model.parents[potential]]
 
 
 def _first_elsewhere(
-    model: ModelIndex, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
+    model: ModelIndex, candidates: Latents, forward: Sequence[Variable]
 ) -> tuple[GaussianVariable, str] | None:
     by_rv = {candidate.rv: candidate for candidate in candidates}
     for rv in model.free_RVs:
@@ -422,7 +405,6 @@ def _first_elsewhere(
 def _refused_without_transforms(
     model: ModelIndex, forward: Sequence[Variable]
 ) -> AugmentationError | None:
-    """Return the reason for refusing the model without the transforms of Gaussian variables."""
     found = find_gaussian_variables(model, transformed=True)
     try:
         found = [candidate for candidate in found if candidate.rv not in forward]

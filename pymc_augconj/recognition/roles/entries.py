@@ -29,7 +29,7 @@ from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.typing import Array, Index, Mask
+from pymc_augconj.typing import Array, Generator, Index, Mask
 
 #: Entries of the shortest vector whose terms are separated.
 FEWEST = 10
@@ -106,10 +106,7 @@ def find_owners(
 
 
 def exchanges(
-    value: Variable,
-    terms: Sequence[Variable],
-    space: ValueSpace,
-    points: Sequence[Point],
+    value: Variable, terms: Sequence[Variable], space: ValueSpace, points: Sequence[Point]
 ) -> dict[str, PointFunction]:
     """Return the scalars that multiply the vector, with the log priors of both."""
     model = space.model
@@ -147,7 +144,7 @@ def _is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequen
 
 
 def _owners(
-    name: str, terms: Callable[[Point], Sequence[Array]], point: Point, rng: np.random.Generator
+    name: str, terms: Callable[[Point], Sequence[Array]], point: Point, rng: Generator
 ) -> Index | None:
     """Return the one entry that each term depends on, −1 where none; None if two."""
     value = point[name]
@@ -174,7 +171,7 @@ def _flat(terms: Callable[[Point], Sequence[Array]], point: Point) -> Array:
         return np.concatenate([np.ravel(term) for term in terms(point)])
 
 
-def _away_from_zero(point: Point, rng: np.random.Generator) -> dict[str, Array]:
+def _away_from_zero(point: Point, rng: Generator) -> dict[str, Array]:
     # Latents are zero in PyMC's initial point, where their coefficients do not matter.
     return {
         key: value + rng.standard_normal(value.shape) if value.dtype.kind == "f" else value

@@ -36,7 +36,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.latents.innovations import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import Latents
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 
@@ -45,7 +45,7 @@ class Structure:
     """The roles of the model's variables."""
 
     #: Gaussian variables that every predictor is affine in.
-    latents: Sequence[GaussianVariable]
+    latents: Latents
     #: Every other free random variable that the observations depend on.
     hyperparameters: list[Variable]
     #: Free random variables that only predictions need, in topological order.
@@ -77,7 +77,7 @@ def forward_variables(model: ModelIndex) -> tuple[list[Variable], dict[str, str]
 
 
 def read_hyperparameters(
-    latents: Sequence[GaussianVariable],
+    latents: Latents,
     matched: Sequence[ObservedGraph],
     predictors: Variable,
     space: ValueSpace,

@@ -21,7 +21,7 @@ import xarray as xr
 from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .leave_one_out import pareto_k
@@ -81,7 +81,7 @@ class Approximation(Fit):
     _latents: FittedLatents
     _fingerprint: Fingerprint
     # Computes the model's other variables from draws of its latents; needs the model, so not saved.
-    _evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict[str, Array]] | None = None
+    _evaluate: Callable[[Mapping[str, Array], Generator], dict[str, Array]] | None = None
     # Log likelihoods of single observations at draws of the predictors; not saved.
     _pointwise: PointwiseLogLikelihood | None = None
 
@@ -167,7 +167,7 @@ class Approximation(Fit):
         self,
         draws: int = DEFAULT_DRAWS,
         *,
-        random_seed: int | np.random.Generator | None = None,
+        random_seed: int | Generator | None = None,
         log_likelihood: bool = False,
     ) -> xr.DataTree:
         """Draw independent samples from the approximation.
@@ -213,7 +213,7 @@ class Approximation(Fit):
         """Return 1000 draws for predictions; of sparse processes at their inducing inputs."""
         return self.sample(random_seed=random_seed)
 
-    def log_ratios(self, draws: int, rng: np.random.Generator) -> Array:
+    def log_ratios(self, draws: int, rng: Generator) -> Array:
         """Return log p(y, u | θ) − log q(u) at draws of the latents u from the approximation.
 
         The mean of their exponential is p(y | θ), at the point estimates θ.
@@ -261,7 +261,7 @@ class Approximation(Fit):
         groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
         return {**groups, "log_likelihood": observed} if observed else groups
 
-    def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
+    def _drawn(self, rng: Generator, whitened: list[Array]) -> dict[str, Array]:
         blocks, draws = self._latents.prior.factorized().blocks, len(whitened[0])
         scaled = [b.scale(v) for b, v in zip(blocks, whitened, strict=True)]
         known: dict[str, Array] = {

@@ -28,7 +28,7 @@ from pymc_augconj.recognition.processes.input_data import (
     input_data,
     sums_of_arrays,
 )
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.typing import Array
 

@@ -19,7 +19,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import BatchFunction
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.recognition.processes.input_data import checksums
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import AffineMean, FittedLatents
 from .leave_one_out import (
@@ -239,7 +239,7 @@ class NestedApproximation(Fit):
         self,
         draws: int = DEFAULT_DRAWS,
         *,
-        random_seed: int | np.random.Generator | None = None,
+        random_seed: int | Generator | None = None,
         log_likelihood: bool = False,
     ) -> xr.DataTree:
         """Draw independent samples: θ from its continuous density, the latents given θ.
@@ -292,7 +292,7 @@ class NestedApproximation(Fit):
         blocks = zip(given.prior.blocks, whitened, strict=True)
         return self._means.values(given.point, [b.scale(w) for b, w in blocks]), whitened
 
-    def _others(self, entries: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    def _others(self, entries: Mapping[str, Array], rng: Generator) -> dict[str, Array]:
         """Return the model's other variables, in batches of draws that fit in memory."""
         draws = len(next(iter(entries.values())))
         evaluate = LatentDraws(self.model, self.nested.model, self.nested.start)
@@ -319,11 +319,7 @@ class NestedApproximation(Fit):
         return found
 
     def loo(
-        self,
-        name: str | None = None,
-        *,
-        groups: Array | None = None,
-        ahead: int | None = None,
+        self, name: str | None = None, *, groups: Array | None = None, ahead: int | None = None
     ) -> ELPDDataLOO:
         """Return the expected log predictive density, leaving out one observation at a time.
 
@@ -408,9 +404,7 @@ class NestedApproximation(Fit):
         log_joint = self.nested.log_joint(rng, z, pairs, common=True)
         return pareto_k(log_joint - log_density)
 
-    def log_ratios(
-        self, draws: int, pairs: int, rng: np.random.Generator
-    ) -> tuple[Array, Array, int]:
+    def log_ratios(self, draws: int, pairs: int, rng: Generator) -> tuple[Array, Array, int]:
         """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.
 
         The mean of their exponentials is p(y). The second result has the interpolated density over

@@ -29,7 +29,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.recognition.processes.input_data import checksums
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .approximation import Approximation
 from .fitted_model import (
@@ -157,7 +157,7 @@ class SparseApproximation(Approximation):
         posterior = {name: value[None] for name, value in found.items()}
         return from_dict({"posterior": posterior, "constant_data": inputs})
 
-    def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
+    def _drawn(self, rng: Generator, whitened: list[Array]) -> dict[str, Array]:
         drawn = super()._drawn(rng, whitened)
         if any(len(process.inputs) > LARGEST_JOINT for process in self._processes.values()):
             return drawn
@@ -182,7 +182,7 @@ class SparseApproximation(Approximation):
             drawn = {**self._deterministics(entries, rng), **entries, **drawn}
         return {name: drawn[name] for name in self._variables if name in drawn}
 
-    def _draw_process(self, rng: np.random.Generator, name: str, values: Array) -> Array:
+    def _draw_process(self, rng: Generator, name: str, values: Array) -> Array:
         """Return joint draws of a process at its own inputs, given draws at inducing inputs."""
         process, Z = self._processes[name], self.inducing[name]
         X = np.asarray(process.inputs, dtype=float)

@@ -29,7 +29,7 @@ from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.prediction.latent_draws import LatentMeans
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
@@ -182,7 +182,6 @@ def load_state(path: str | Path, model: Any = None) -> dict[str, Any]:
 
 
 def _shared(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Return the fields that all approximations have."""
     state = {name: meta[name] for name in _SCALARS}
     kinds = ("theta", "point", "observed", "inducing")
     return state | {kind: _named(kind, meta, arrays) for kind in kinds} | {

@@ -17,7 +17,7 @@ import xarray as xr
 
 from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import FittedLatents, Labels, inducing_name
 from .storage import save_state
@@ -67,9 +67,7 @@ class Fit:
     def keep_recognition(self, recognition: Any) -> None:
         """Do nothing: predictions use draws."""
 
-    def _generator(
-        self, draws: object, random_seed: int | np.random.Generator | None
-    ) -> np.random.Generator:
+    def _generator(self, draws: object, random_seed: int | Generator | None) -> Generator:
         """Return the generator of some draws, by default by the seed of the fit."""
         if not (isinstance(draws, Integral) and int(draws) >= 1):
             raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
@@ -102,7 +100,6 @@ class Fit:
         return "\n".join([title, *(_row(label, text) for label, text in rows)])
 
     def _repr_html_(self) -> str:
-        """Return the summary as a table for a notebook."""
         title, rows = self._contents()
         cells = (
             f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows

@@ -12,8 +12,8 @@ import pymc_augconj as pac
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.recognition.latents import markov
 from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
-from pymc_augconj.recognition.processes import linear_time
-from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.recognition.processes import other_graphs
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 
 N = 12
 cov = pm.gp.cov
@@ -21,8 +21,8 @@ cov = pm.gp.cov
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch):
-    monkeypatch.setattr(linear_time, "_FEWEST", 1)
-    monkeypatch.setattr(linear_time, "_FEWEST_UNORDERED", 5)
+    monkeypatch.setattr(other_graphs, "_FEWEST", 1)
+    monkeypatch.setattr(other_graphs, "_FEWEST_UNORDERED", 5)
 
 
 def inputs(seed=0):
@@ -192,7 +192,7 @@ def test_fits_are_those_of_the_dense_form(monkeypatch):
     ):
         model, found = a_model(READ[kernel][0], inputs(), likelihood), []
         for fewest in (1, 1000):
-            monkeypatch.setattr(linear_time, "_FEWEST", fewest)
+            monkeypatch.setattr(other_graphs, "_FEWEST", fewest)
             fit = pac.fit(method=method, model=model, progressbar=False, random_seed=1)
             new = np.array([[-1.0], [2.5], [3.0], [14.0]])
             f = pac.predict(fit, model.gp, new, model=model).predictions

@@ -8,10 +8,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.processes import process, profiles
-from pymc_augconj.recognition.processes.covariance_graph import GraphCovariance
+from pymc_augconj.recognition.processes import covariance, process
+from pymc_augconj.recognition.processes.covariance import GraphCovariance, StationaryCovariance
 from pymc_augconj.recognition.processes.process import LatentProcess
-from pymc_augconj.recognition.processes.stationary import StationaryCovariance
 
 RNG = np.random.default_rng(0)
 X, Z = RNG.normal(size=(23, 3)), RNG.normal(size=(7, 3))
@@ -106,7 +105,7 @@ def test_lanes_and_moving_points():
 def test_formulas_that_are_not_pymcs_are_not_used(wrong, monkeypatch):
     model, gp = model_of(KERNELS["Matern52"])
     if wrong:
-        other = profiles.PROFILES[COV.Matern32]
-        monkeypatch.setitem(profiles.PROFILES, COV.Matern52, other)
+        other = covariance.PROFILES[COV.Matern32]
+        monkeypatch.setitem(covariance.PROFILES, COV.Matern52, other)
     law = LatentProcess(model, gp, pac.recognize(model).model)
     assert isinstance(law._covariance, GraphCovariance if wrong else StationaryCovariance)

@@ -1,4 +1,4 @@
-"""Stationary covariances, evaluated and differentiated by formulas instead of their graphs.
+"""Covariance functions of processes: through their graphs, or by formulas where stationary.
 
 A stationary kernel of PyMC, perhaps scaled, is k(x, z) = s·g(t) with t = c·|x/ℓ − z/ℓ|². All of t
 is one product of matrices,
@@ -16,8 +16,9 @@ PyTensor's own graph of these takes some forty passes, each into a new array.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -25,14 +26,148 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.point import Argument, Point
+from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.functions import Gradient, Inputs, NamedValues, PointFunction
 from pymc_augconj.typing import Array
 
-from .covariance_graph import INDUCING, INPUTS, Pulled
 from .input_data import data_as_constants
-from .profiles import PROFILES
+
+# PyMC's distance is √(r² + _UNDER_ROOT), which is differentiable at zero.
+_UNDER_ROOT = 1e-12
+
+
+class Profile(NamedTuple):
+    """(g, g′) as a function of t = factor·r², which it may write to.
+
+    ``is_power``: g(t) = eᵗ, so that s·g(t) = g(t + log s).
+    """
+
+    factor: float
+    at: Callable[[Array], tuple[Array, Array]]
+    is_power: bool = False
+
+
+def _squared_exponential(t: Array) -> tuple[Array, Array]:
+    # t may exceed zero by rounding; the relative error is as small as elsewhere.
+    value = np.exp(t, out=t)
+    return value, value
+
+
+def _root(t: Array) -> Array:
+    np.maximum(t, 0.0, out=t)
+    t += _UNDER_ROOT
+    return np.sqrt(t, out=t)
+
+
+def _exponential(rate: float) -> Profile:
+    def at(t: Array) -> tuple[Array, Array]:
+        r = _root(t)
+        g = np.exp(-rate * r)
+        return g, (-0.5 * rate) * g / r
+
+    return Profile(1.0, at)
+
+
+def _matern32(t: Array) -> tuple[Array, Array]:
+    u = np.sqrt(3.0) * _root(t)
+    decay = np.exp(-u)
+    # d/du (1 + u)e^{−u} = −u e^{−u}, and du/dt = 3/(2u).
+    return (1.0 + u) * decay, -1.5 * decay
+
+
+def _matern52(t: Array) -> tuple[Array, Array]:
+    u = np.sqrt(5.0) * _root(t)
+    decay = np.exp(-u)
+    u_next = u + 1.0
+    # d/du (1 + u + u²/3)e^{−u} = −(u/3)(1 + u)e^{−u}, and du/dt = 5/(2u).
+    return (u_next + u * u / 3.0) * decay, (-5.0 / 6.0) * u_next * decay
+
+
+#: By class of the kernel.
+PROFILES: dict[type, Profile] = {
+    pm.gp.cov.ExpQuad: Profile(-0.5, _squared_exponential, True),
+    pm.gp.cov.Matern52: Profile(1.0, _matern52),
+    pm.gp.cov.Matern32: Profile(1.0, _matern32),
+    pm.gp.cov.Matern12: _exponential(1.0),
+    pm.gp.cov.Exponential: _exponential(0.5),
+}
+
+
+# Weighted sums of derivatives: by θ, and by Z where these are requested.
+Pulled = tuple[dict[str, Array], Array | None]
+
+#: The keys under which functions of a covariance take the inputs X and the inducing inputs Z.
+INPUTS, INDUCING = Argument("inputs"), Argument("inducing inputs")
+
+_WEIGHTS = tuple(Argument("weights", of) for of in ("zz", "xz", "diagonal"))
+
+
+def _copies[T](own: T, functions: Sequence[str], count: int) -> list[T]:
+    """Return ``own`` and up to ``count`` − 1 copies with other copies of its functions."""
+    found = [own]
+    every = zip(*(getattr(own, name).copies(count) for name in functions), strict=False)
+    for others in list(every)[1:]:
+        found.append(copy(own))
+        vars(found[-1]).update(zip(functions, others, strict=True))
+    return found
+
+
+class GraphCovariance:
+    """The covariance of a process, as a function of θ, in the methods of :class:`.ProcessPrior`.
+
+    ``graphs`` are K(Z, Z), K(X, Z) and the diagonal of K(X, X), ``values`` the entries of the
+    point.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Variable],
+        values: Inputs,
+        X: Variable,
+        Z: Variable,
+        *,
+        gradient_of_inducing: bool = False,
+    ) -> None:
+        self._moves = gradient_of_inducing
+        inputs: Inputs = {**values, INPUTS: X, INDUCING: Z}
+        self._cov = PointFunction(graphs[0], inputs)
+        self._cross = PointFunction(graphs[1:], inputs)
+        weights = [graph.type.clone(name=None)() for graph in graphs]
+        zz, xz, diagonal = ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True))
+        given = {INPUTS: X, **dict(zip(_WEIGHTS, weights, strict=True))}
+        wrt: dict[Key, Variable] = {**values}
+        if gradient_of_inducing:
+            wrt[INDUCING] = Z
+        else:
+            given[INDUCING] = Z
+        self._pull_cov = Gradient(zz, wrt, given)
+        self._pull_cross = Gradient(xz + diagonal, wrt, given)
+
+    def thread_copies(self, count: int) -> list[GraphCovariance]:
+        return _copies(self, ("_cross", "_pull_cov", "_pull_cross"), count)
+
+    def cov(self, point: Point, Z: Array) -> Array:
+        return np.asarray(self._cov({**point, INDUCING: Z}))
+
+    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
+        xz, diagonal = self._cross({**point, INPUTS: X, INDUCING: Z})
+        return np.asarray(xz), np.asarray(diagonal)
+
+    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
+        found = self._pull_cov({**point, INDUCING: Z, _WEIGHTS[0]: weights})
+        return found, self._by_inducing(found, Z)
+
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
+        given = dict(zip(_WEIGHTS[1:], weights, strict=True))
+        found = self._pull_cross({**point, INPUTS: X, INDUCING: Z, **given})
+        return found, self._by_inducing(found, Z)
+
+    def _by_inducing(self, found: dict[Any, Array], Z: Array) -> Array | None:
+        if not self._moves:
+            return None
+        return found.pop(INDUCING, np.zeros(Z.shape))
+
 
 _SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
 
@@ -43,7 +178,7 @@ _COMPARED, _TOLERANCE = 5, 1e-6
 class StationaryCovariance:
     """The covariance s·g(|x − z|/ℓ) of a process, as a function of θ.
 
-    The kernel's class is in :mod:`.profiles`; ``scale`` and ``lengths`` are graphs of ``values``,
+    The kernel's class is in :mod:`.covariance`; ``scale`` and ``lengths`` are graphs of ``values``,
     the entries of the point.
     """
 
@@ -70,12 +205,7 @@ class StationaryCovariance:
 
     @classmethod
     def find(
-        cls,
-        cov_func: Any,
-        model: ModelIndex,
-        values: Inputs,
-        *,
-        gradient_of_inducing: bool = False,
+        cls, cov_func: Any, model: ModelIndex, values: Inputs, *, gradient_of_inducing: bool = False
     ) -> StationaryCovariance | None:
         """Return the covariance if it is a stationary kernel times numbers, else None."""
         factors = cov_func._factor_list if type(cov_func) is pm.gp.cov.Prod else [cov_func]
@@ -114,22 +244,12 @@ class StationaryCovariance:
         )
 
     def thread_copies(self, count: int) -> list[StationaryCovariance]:
-        """Return this object and up to ``count`` − 1 copies, one for each thread."""
-        functions = (self._parameters, self._derivatives)
-        found = [self]
-        copies = zip(*(function.copies(count) for function in functions), strict=False)
-        for parameters, derivatives in list(copies)[1:]:
-            other = copy(self)
-            other._parameters, other._derivatives = parameters, derivatives
-            found.append(other)
-        return found
+        return _copies(self, ("_parameters", "_derivatives"), count)
 
     def cov(self, point: Point, Z: Array) -> Array:
-        """Return K(Z, Z)."""
         return self.cross(point, Z, Z)[0]
 
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Return K(X, Z) and the diagonal of K(X, X)."""
         scale, lengths = self._at(point)
         # Extreme hyperparameters overflow; the optimiser handles infinities.
         with np.errstate(all="ignore"):
@@ -142,7 +262,6 @@ class StationaryCovariance:
         return value, np.full(len(X), scale)
 
     def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
-        """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
         lengths = self._at(point)[1]
         with np.errstate(all="ignore"):
             a = self._scaled(Z, lengths)
@@ -152,7 +271,6 @@ class StationaryCovariance:
         return self._pulled(point, Z, by_scale, by_lengths, moved)
 
     def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
-        """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
         lengths = self._at(point)[1]
         with np.errstate(all="ignore"):
             a, b = self._scaled(X, lengths), self._scaled(Z, lengths)

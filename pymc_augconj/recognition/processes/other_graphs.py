@@ -1,9 +1,13 @@
-"""From a model of ``pm.Minibatch`` data to the model of all the data.
+"""Models of the same variables with other graphs: in linear time, or of all the data.
 
-Stochastic engines draw minibatches themselves, from a seed, and need all the data.
+Processes that are Markov take linear time in place of matrices. Stochastic engines draw minibatches
+themselves, from a seed, and need all the data in the place of ``pm.Minibatch``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import pymc as pm
 from pymc.data import MinibatchOp
@@ -14,8 +18,93 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 
 from pymc_augconj.errors import RecognitionError
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
+from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.latents.markov import (
+    inputs_of,
+    is_product_with_cholesky,
+    linear_product,
+)
 
-from .copies import register
+
+def empty_like(model: Model) -> Model:
+    """Return a model without variables, with the coordinates of ``model``."""
+    # Names are those of the user's model, prefix included.
+    new = pm.Model(model=None)
+    for dim, labels in model.coords.items():
+        new.add_coord(dim, labels, length=model.dim_lengths[dim])
+    return new
+
+
+def register(
+    model: Model, var: Variable, graph: Variable, starts: Mapping[Variable, Any], **more: Any
+) -> Variable:
+    """Register ``graph`` in the model in context as what ``var`` is in ``model``.
+
+    ``starts`` has initial values of free variables, ``more`` are dims and observations.
+    """
+    if var in model.deterministics:
+        return pm.Deterministic(var.name, graph, **more)
+    if var in model.potentials:
+        return pm.Potential(var.name, graph, **more)
+    if var in model.observed_RVs:
+        more = {"observed": model.rvs_to_values[var]} | more
+    else:
+        transform = model.rvs_to_transforms[var]
+        more |= {
+            "initval": starts.get(var), "transform": transform, "default_transform": None
+        }  # fmt: skip
+    return pm.modelcontext(None).register_rv(graph, var.name, **more)
+
+
+# Fewer values, times a tenth of the dimension of a large state, are faster by dense factorisations,
+# which take fewer calls. Fewer unsorted inputs take these too: they define PyMC's whitened values.
+_FEWEST, _FEWEST_UNORDERED = 200, 4000
+
+
+def in_linear_time(model: Model) -> Model:
+    """Return a model of the same variables without matrices of Markov processes.
+
+    :class:`.MarkovRoot` replaces their products ``cholesky(K) @ v``. If no process gains from this,
+    the model itself is returned.
+    """
+    replaced = _products(model)
+    if not replaced:
+        return model
+    linear = empty_like(model)
+    with linear:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            dims = model.named_vars_to_dims.get(var.name)
+            if var not in model.data_vars:
+                (new,) = substitute([var], replaced)
+                starts = model.rvs_to_initial_values
+                replaced[var] = register(model, var, new, starts, dims=dims)
+            elif var not in model.rvs_to_values.values():
+                linear.register_data_var(var, dims=dims)
+    return linear
+
+
+def _products(model: Model) -> dict[Variable, Variable]:
+    """Return products in linear time, by the products that they replace."""
+    found: dict[Variable, Variable] = {}
+    for var in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
+        node = var.owner
+        if node is None or not is_product_with_cholesky(node):
+            continue
+        length = node.inputs[1].type.shape[0]
+        if (static_shape(node.inputs[1])[0] if length is None else length) < _FEWEST:
+            continue
+        try:
+            product = linear_product(node)
+        except NotInterpretedError:
+            continue
+        inputs = inputs_of(product.owner)
+        few = inputs.size < _FEWEST * max(1.0, inputs.dimension / 10)
+        if not few and (inputs.order is None or inputs.size >= _FEWEST_UNORDERED):
+            found[var] = product
+    return found
 
 
 def _is_minibatch(var: Variable) -> bool:
@@ -88,7 +177,6 @@ def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
 
 
 def _differ(new: Variable, old: Variable) -> bool:
-    """Return whether known lengths differ."""
     lengths = zip(getattr(new.type, "shape", ()), getattr(old.type, "shape", ()), strict=False)
     return any(None not in pair and pair[0] != pair[1] for pair in lengths)
 
