@@ -97,7 +97,9 @@ class Passes(NamedTuple):
 
     ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
-    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left. With ``slopes``
+    c and the extra noise, ``backward`` does so by the root R of a posterior, whose √τ or 1/√τ are
+    ``scale``, and ``forward`` by Rᵀ. ``variances`` writes those of the posterior, or τ and c.
 
     ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
     group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
@@ -264,10 +266,10 @@ def _forward(size: int) -> Any:
     @njit(cache=True)
     def forward(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
-        rows: Array, is_product: bool,
+        rows: Array, is_product: bool, slopes: Array, noise: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
-        d = size if size > 0 else gain.shape[1]
+        d, is_root = size if size > 0 else gain.shape[1], len(slopes) > 0
         state, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
         _load(h, groups, 0, load)
         for i in range(step.size):
@@ -280,8 +282,15 @@ def _forward(size: int) -> Any:
                 mean = 0.0
                 for j in range(d):
                     mean += load[j] * moved[j]
-                e = rows[r, i] * scale[i] if is_product else rows[r, i] - mean
-                rows[r, i] = e + mean if is_product else e * scale[i]
+                x = rows[r, i]
+                if is_root:
+                    e = noise[i] * x - mean
+                    for j in range(d):
+                        x += slopes[i, j] * moved[j]
+                    rows[r, i] = x * scale[i]
+                else:
+                    e = x * scale[i] if is_product else x - mean
+                    rows[r, i] = e + mean if is_product else e * scale[i]
                 for j in range(d):
                     state[r, j] = moved[j] + gain[i, j] * e
 
@@ -292,10 +301,10 @@ def _backward(size: int) -> Any:
     @njit(cache=True)
     def backward(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
-        rows: Array, is_product: bool,
+        rows: Array, is_product: bool, slopes: Array, noise: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
-        n, d = step.size, size if size > 0 else gain.shape[1]
+        n, d, is_root = step.size, size if size > 0 else gain.shape[1], len(slopes) > 0
         slope, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
         _load(h, groups, 0, load)
         for i in range(n - 1, -1, -1):
@@ -310,10 +319,17 @@ def _backward(size: int) -> Any:
                 mean = 0.0
                 for j in range(d):
                     mean += gain[i, j] * moved[j]
-                x = rows[r, i] if is_product else rows[r, i] * scale[i] - mean
-                rows[r, i] = (x + mean) * scale[i] if is_product else x
-                for j in range(d):
-                    slope[r, j] = moved[j] + load[j] * x
+                x = rows[r, i]
+                if is_root:
+                    e = x * scale[i] if is_product else x - noise[i] * mean
+                    rows[r, i] = e + noise[i] * mean if is_product else e * scale[i]
+                    for j in range(d):
+                        slope[r, j] = moved[j] - load[j] * mean + slopes[i, j] * e
+                else:
+                    x = x if is_product else x * scale[i] - mean
+                    rows[r, i] = (x + mean) * scale[i] if is_product else x
+                    for j in range(d):
+                        slope[r, j] = moved[j] + load[j] * x
 
     return backward
 
@@ -322,7 +338,7 @@ def _variances(size: int) -> Any:
     @njit(cache=True)
     def variances(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, pivots: Array,
-        prior: Array, extra: Array, found: Array,
+        prior: Array, extra: Array, found: Array, slopes: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
         n, d = step.size, size if size > 0 else gain.shape[1]
@@ -345,5 +361,12 @@ def _variances(size: int) -> Any:
                 for k in range(d):
                     N[j, k] -= load[j] * b[k] + b[j] * load[k]
                     N[j, k] += load[j] * load[k] * (square + 1.0 / pivots[i])
+            if len(slopes) > 0:
+                for j in range(d):
+                    b[j] = own * (load[j] * (square + 1.0 / pivots[i]) - b[j])
+                    slopes[i, j] = b[j] / found[i]
+                for j in range(d):
+                    for k in range(d):
+                        N[j, k] += b[j] * slopes[i, k]
 
     return variances
