@@ -173,14 +173,11 @@ class FilterPosterior(Posterior):
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
-    def _apply_cov(self, x: Array) -> Array:
-        return self._by_block("apply_cov", x)
-
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
         if np.abs(w).max(initial=0.0) <= self._many_stds:
             return w - solved / self._precision
-        return self._apply_cov(solved)
+        return self._by_block("apply_cov", solved)
 
     @cached_property
     def _shared_moves(self) -> Array:

@@ -289,16 +289,9 @@ class MarkovFactor:
         rows = np.atleast_2d(x).reshape(-1, self.inputs.size)
         return np.array(self.inputs.ordered(rows), dtype=float, order="C")
 
-    def _run(
-        self,
-        x: Array,
-        kernel: Any,
-        scale: Array,
-        is_product: bool,
-        root: tuple[Array, Array] = _NO_ROOT,
-    ) -> Array:
-        rows, inputs = self._rows(x), self.inputs
-        kernel(self._A, inputs.step, self._loaded, self._gain, scale, rows, is_product, *root)
+    def _run(self, x: Array, kernel: Any, scale: Array, is_product: bool, *root: Array) -> Array:
+        rows, inputs, given = self._rows(x), self.inputs, (self._loaded, self._gain, scale)
+        kernel(self._A, inputs.step, *given, rows, is_product, *(root or _NO_ROOT))
         return inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
@@ -354,14 +347,14 @@ class MarkovFactor:
     def root_product(self, x: Array) -> Array:
         """Return R x, of each row of x where there are several."""
         scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.backward, scale, True, (slopes, self.extra))
+        return self._run(x, self.inputs.kernels.backward, scale, True, slopes, self.extra)
 
     def root_solve(self, x: Array) -> Array:
         """Return R⁻¹ x."""
         scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.backward, 1.0 / scale, False, (slopes, self.extra))
+        return self._run(x, self.inputs.kernels.backward, 1.0 / scale, False, slopes, self.extra)
 
     def root_transpose_product(self, x: Array) -> Array:
         """Return Rᵀ x."""
         scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.forward, scale, True, (slopes, self.extra))
+        return self._run(x, self.inputs.kernels.forward, scale, True, slopes, self.extra)

@@ -89,9 +89,8 @@ class Tilted:
     ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
     are elliptical slices each time; by default as many as the held sites ask for in a step of that
     many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
-    latents, by default one of all, and ``ensemble`` is K, by default one where sites fit, and else
-    the solver's. ``value`` is r
-    at the latents that were drawn last.
+    latents, by default one of all, and ``ensemble`` is K, by default one where sites fit or long
+    trajectories follow, and else the solver's. ``value`` is r at the latents that were drawn last.
     """
 
     def __init__(
@@ -141,7 +140,10 @@ class Tilted:
     @property
     def ensemble(self) -> int:
         """Number K of the vectors ν_k."""
-        return self._ensemble or (1 if self._sites.fit_well else self._solver.preferred.ensemble)
+        solver = self._solver.preferred
+        # Where sites fit badly others of many latents hardly ever take the present ones' place.
+        one = self._sites.fit_well or (solver.follows and self.follows)
+        return self._ensemble or (1 if one else solver.ensemble)
 
     @property
     def record(self) -> Array:
