@@ -17,15 +17,15 @@ integrals ∫ uᵏ exp(−2u) du for short gaps. Sums of processes have all thei
 process of ν = ½ and rate zero; an infinite gap starts an independent process.
 
 Given observations z = f + N(0, D), the covariance of f has a root too, R ν: each fᵢ given z and all
-later values, from the last one backward. With T the precision that z and the later values add to
-the state before it, T̄ = Aᵢ₊₁ᵀT Aᵢ₊₁, pᵢ = sᵢ − Dᵢ the variance of fᵢ given the observations before
-it, and sums that have positive terms,
+later values, from the last one backward. Let Vᵢ − VᵢT Vᵢ be the state's covariance where fᵢ and all
+later values are known, z before them, and T̄ = Aᵢ₊₁ᵀT Aᵢ₊₁ of T at i + 1. With pᵢ = sᵢ − Dᵢ, and T a
+sum of positive terms,
 
     τᵢ = Dᵢpᵢ/sᵢ − Dᵢ²kᵢᵀT̄kᵢ,        cᵢτᵢ = Dᵢ(h/sᵢ − (I − hkᵢᵀ)T̄kᵢ),
     T = (I − hkᵢᵀ)T̄(I − kᵢhᵀ) + hhᵀ/sᵢ + cᵢcᵢᵀτᵢ,
     fᵢ = Dᵢkᵢᵀζ̄ + √τᵢ νᵢ,    ζ = (I − hkᵢᵀ)ζ̄ + cᵢ√τᵢ νᵢ,    ζ̄ = Aᵢ₊₁ᵀζ.
 
-Without the c's T is what z alone adds, and τᵢ the variance of fᵢ given all of z.
+Without the c's T is that of z alone, and τᵢ the variance of fᵢ given all of z.
 
 Products with waves and functions of the input are loadings, f = Σ φ_c z_c with independent Matérn
 processes z_c of unit variance: cos ωr = cos ωt cos ωt′ + sin ωt sin ωt′, and PyMC's ``Periodic`` is
