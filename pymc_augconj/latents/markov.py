@@ -42,6 +42,7 @@ class MarkovPrior(BlockPrior):
         super().__init__(block, array, jitter)
         assert block.inputs is not None
         self.inputs: MarkovInputs = block.inputs
+        self._scaled: tuple[Array, Array] | None = None
         self._name = f"the covariance of {block.name!r}"
         if not (np.isfinite(array).all() and (array >= 0.0).all()):
             raise NotPositiveDefiniteError(
@@ -55,16 +56,12 @@ class MarkovPrior(BlockPrior):
 
     @cached_property
     def factor(self) -> MarkovFactor:
-        """The factor of K; not needed where latents are integrated out."""
+        """The factor of K; not needed where latents are integrated out, or drawn given sites."""
         return self.with_noise(None)
 
     def with_noise(self, extra: Array | None) -> MarkovFactor:
         """Return the factor of one output's K + diag(extra)."""
         return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion)
-
-    def factorized(self) -> MarkovPrior:
-        assert self.factor is not None  # raises where there is none
-        return self
 
     @classmethod
     def matrix_order(cls, block: LatentBlock) -> int:
@@ -75,7 +72,12 @@ class MarkovPrior(BlockPrior):
         return 0.5 * self.factor.error
 
     def scale(self, v: Array) -> Array:
-        return self.factor.product(v)
+        if v.ndim > 1:
+            return self.factor.product(v)
+        # A step asks for the same values several times.
+        if self._scaled is None or not np.array_equal(v, self._scaled[0]):
+            self._scaled = v.copy(), self.factor.product(v)
+        return self._scaled[1].copy()
 
     def scale_transpose(self, x: Array) -> Array:
         return self.factor.transpose_product(x)

@@ -97,7 +97,9 @@ class Passes(NamedTuple):
 
     ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
-    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left. With ``slopes``
+    c and the extra noise, ``backward`` does so by the root R of a posterior, whose √τ or 1/√τ are
+    ``scale``, and ``forward`` by Rᵀ. ``variances`` writes those of the posterior, or τ and c.
 
     ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
     group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
@@ -118,7 +120,7 @@ def passes(size: int) -> Passes:
     Zero is any size, with loadings of every input.
     """
     run_filter = _filter_of_two if size == 2 else _filter(size)
-    return Passes(run_filter, _forward(size), _backward(size), _variances(size))
+    return Passes(run_filter, _pass(size, True), _pass(size, False), _variances(size))
 
 
 @njit(cache=True)
@@ -260,69 +262,60 @@ def _filter(size: int) -> Any:
     return run_filter
 
 
-def _forward(size: int) -> Any:
+def _pass(size: int, is_forward: bool) -> Any:
     @njit(cache=True)
-    def forward(
+    def run(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
-        rows: Array, is_product: bool,
+        rows: Array, is_product: bool, slopes: Array, noise: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
-        d = size if size > 0 else gain.shape[1]
+        n, d, is_root = step.size, size if size > 0 else gain.shape[1], len(slopes) > 0
         state, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
         _load(h, groups, 0, load)
-        for i in range(step.size):
-            g = step[i]
+        for at in range(n):
+            i = at if is_forward else n - 1 - at
+            g = step[i] if is_forward else (step[i + 1] if at > 0 else -1)
             if size == 0:
                 _load(h, groups, i, load)
+            # What the state is read by, and what a value moves it by.
+            first, second = (load, gain[i]) if is_forward else (gain[i], load)
             for r in range(rows.shape[0]):
                 if g >= 0:
-                    _move(A[g], groups, state[r], 1, False, size, moved)
-                mean = 0.0
-                for j in range(d):
-                    mean += load[j] * moved[j]
-                e = rows[r, i] * scale[i] if is_product else rows[r, i] - mean
-                rows[r, i] = e + mean if is_product else e * scale[i]
-                for j in range(d):
-                    state[r, j] = moved[j] + gain[i, j] * e
-
-    return forward
-
-
-def _backward(size: int) -> Any:
-    @njit(cache=True)
-    def backward(
-        A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
-        rows: Array, is_product: bool,
-    ) -> None:  # fmt: skip
-        h, groups = loaded
-        n, d = step.size, size if size > 0 else gain.shape[1]
-        slope, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
-        _load(h, groups, 0, load)
-        for i in range(n - 1, -1, -1):
-            g = step[i + 1] if i + 1 < n else -1
-            if size == 0:
-                _load(h, groups, i, load)
-            for r in range(rows.shape[0]):
-                if g >= 0:
-                    _move(A[g], groups, slope[r], 1, True, size, moved)
+                    _move(A[g], groups, state[r], 1, not is_forward, size, moved)
                 else:
                     moved[:] = 0.0
-                mean = 0.0
+                mean, x, slope = 0.0, rows[r, i], 0.0
                 for j in range(d):
-                    mean += gain[i, j] * moved[j]
-                x = rows[r, i] if is_product else rows[r, i] * scale[i] - mean
-                rows[r, i] = (x + mean) * scale[i] if is_product else x
+                    mean += first[j] * moved[j]
+                if is_root and is_forward:
+                    e = noise[i] * x - mean
+                    for j in range(d):
+                        x += slopes[i, j] * moved[j]
+                    rows[r, i] = x * scale[i]
+                elif is_root:
+                    slope = x * scale[i] if is_product else x - noise[i] * mean
+                    rows[r, i] = slope + noise[i] * mean if is_product else slope * scale[i]
+                    e = -mean
+                elif is_forward:
+                    e = x * scale[i] if is_product else x - mean
+                    rows[r, i] = e + mean if is_product else e * scale[i]
+                else:
+                    e = x if is_product else x * scale[i] - mean
+                    rows[r, i] = (e + mean) * scale[i] if is_product else e
                 for j in range(d):
-                    slope[r, j] = moved[j] + load[j] * x
+                    state[r, j] = moved[j] + second[j] * e
+                if is_root and not is_forward:
+                    for j in range(d):
+                        state[r, j] += slopes[i, j] * slope
 
-    return backward
+    return run
 
 
 def _variances(size: int) -> Any:
     @njit(cache=True)
     def variances(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, pivots: Array,
-        prior: Array, extra: Array, found: Array,
+        prior: Array, extra: Array, found: Array, slopes: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
         n, d = step.size, size if size > 0 else gain.shape[1]
@@ -339,11 +332,18 @@ def _variances(size: int) -> Any:
                 _load(h, groups, i, load)
             # b = N k, and with it kᵀN k.
             square = _product(N, gain[i], d, b)
-            own = extra[i]
-            found[i] = own * (prior[i] / pivots[i]) - (own * square) * own
+            own, total = extra[i], square + 1.0 / pivots[i]
+            var = own * (prior[i] / pivots[i]) - (own * square) * own
+            found[i], inverse = var, 1.0 / var
             for j in range(d):
                 for k in range(d):
-                    N[j, k] -= load[j] * b[k] + b[j] * load[k]
-                    N[j, k] += load[j] * load[k] * (square + 1.0 / pivots[i])
+                    N[j, k] += load[j] * load[k] * total - load[j] * b[k] - b[j] * load[k]
+            if len(slopes) > 0:
+                for j in range(d):
+                    b[j] = own * (load[j] * total - b[j])
+                    slopes[i, j] = b[j] * inverse
+                for j in range(d):
+                    for k in range(d):
+                        N[j, k] += b[j] * b[k] * inverse
 
     return variances

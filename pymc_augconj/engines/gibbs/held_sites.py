@@ -52,7 +52,7 @@ _DAMPING = 0.5
 # Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
 # Where sites fit, a slice takes 1.2 evaluations, and 4 slices give 0.8 effective samples a step;
 # where one takes 3 evaluations, 0.2 effective samples a step with 4 slices and 0.5 with 12.
-_SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
+_SLICES, FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
 # Evaluations of a slice from which trajectories take over; the angle of their first steps, the
 # acceptance that it is adapted to, and the power of the number of steps by which that slows down.
 _MANY_TRIALS = 3.0
@@ -140,7 +140,7 @@ class HeldSites:
         self.mean = np.empty(0)
         # Asked for at every evaluation of r: kept with the sites that it is of.
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
-        self.slices, self.trials = _FEWEST_SLICES, 1.0
+        self.slices, self.trials = FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
         self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
@@ -226,7 +226,7 @@ class HeldSites:
         if self._count < self._window:
             return
         self.trials = float(sums.pop("")) / self._count
-        self.slices = int(np.clip(np.ceil(_SLICES * self.trials), _FEWEST_SLICES, _MOST_SLICES))
+        self.slices = int(np.clip(np.ceil(_SLICES * self.trials), FEWEST_SLICES, _MOST_SLICES))
         typical = {name: np.asarray(total / self._count) for name, total in sums.items()}
         self.choose({**point, **typical})
         self._moments = (0.0, 0.0)

@@ -37,6 +37,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Generator, Index
 
 from .elliptical import elliptical_slice, elliptical_slices, trajectory
+from .held_sites import FEWEST_SLICES
 from .observed import Held, SiteData
 from .state import GibbsInfo
 
@@ -87,9 +88,8 @@ class Tilted:
     ``held`` are observed variables, and the rows of each among the part's predictors. ``slices``
     are elliptical slices each time; by default as many as the held sites ask for in a step of that
     many ``sweeps``, in equal parts, and one where trajectories follow. ``levels`` are sets of
-    latents, by default one of all, and ``ensemble`` is K, by default one where sites fit, and else
-    the solver's. ``value`` is r
-    at the latents that were drawn last.
+    latents, by default one of all, and ``ensemble`` is K, by default one where sites fit or long
+    trajectories follow, and else the solver's. ``value`` is r at the latents that were drawn last.
     """
 
     def __init__(
@@ -130,12 +130,19 @@ class Tilted:
     @property
     def count(self) -> int:
         """Number of elliptical slices each time, where no trajectory follows."""
-        return self._slices or -(-self._sites.slices // self._sweeps)
+        # Half as many where draws take as long as evidences.
+        slices = self._sites.slices
+        if self._solver.preferred.ensemble == 1:
+            slices = max(FEWEST_SLICES, -(-slices // 2))
+        return self._slices or -(-slices // self._sweeps)
 
     @property
     def ensemble(self) -> int:
         """Number K of the vectors ν_k."""
-        return self._ensemble or (1 if self._sites.fit_well else self._solver.preferred.ensemble)
+        solver = self._solver.preferred
+        # Where sites fit badly others of many latents hardly ever take the present ones' place.
+        one = self._sites.fit_well or (solver.follows and self.follows)
+        return self._ensemble or (1 if one else solver.ensemble)
 
     @property
     def record(self) -> Array:
