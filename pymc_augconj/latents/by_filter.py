@@ -8,14 +8,14 @@ value are one observation z of it, and the rest of them depends on β alone: wit
     (A K Aᵀ + Λ⁻¹)⁻¹H = Λ W + ΛA Λᵤ⁻¹C⁻¹H̄,         M = I + WᵀΛW + H̄ᵀC⁻¹H̄ = L_M L_Mᵀ,
     E[β] = M⁻¹ (Wᵀh + H̄ᵀC⁻¹z),                     α = h − ΛA z − ΛWβ + ΛAΛᵤ⁻¹C⁻¹(z − H̄β),
 
-and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. With R a root of the covariance of u given β, ν = (ξ,
-ξ_β) gives
+and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, ε, ξ_β) gives
 
-    β = E[β] + L_M⁻ᵀ ξ_β,        u = K C⁻¹(z − H̄β) + R ξ.
+    β = E[β] + L_M⁻ᵀ ξ_β,        u = Sξ + K C⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
 
-Coordinates are u and β. Products with C⁻¹, S and R are by :class:`.MarkovFactor`, and K C⁻¹w is
-w − Λᵤ⁻¹C⁻¹w, unless w is so large that no digits are left. Values without sites have tiny
-precisions. Negative precisions are allowed.
+and many ν the same u, of which one is drawn as in :mod:`.by_observations`. Coordinates are u and β.
+Products with C⁻¹ and S are by :class:`.MarkovFactor`, and K C⁻¹w is w − Λᵤ⁻¹C⁻¹w, unless w is so
+large that no digits are left. Values without sites have tiny precisions. Negative precisions are
+allowed but in draws, as then ε has no real scale.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import cast
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
 from pymc_augconj.gaussian.sites import cholesky
 from pymc_augconj.linalg.dense import EPS
@@ -110,8 +110,7 @@ class FilterPosterior(Posterior):
         precision = own.sums(own.coef * lam)
         tiny = np.abs(precision) < SMALLEST_PRECISION
         self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
-        variances = [float(np.max(b.motion.variance)) + b.array[-1] for b in self._blocks]
-        self._many_stds = _MANY_STDS * min(variances) ** 0.5
+        self._many_stds = _MANY_STDS * min(float(b.var().max()) for b in self._blocks) ** 0.5
         extra = own.split(1.0 / self._precision)
         self._factors = [
             b.with_noise(part)
@@ -148,7 +147,7 @@ class FilterPosterior(Posterior):
         away = z - self.coefficients @ self._shared if len(M) else z
         self._mean = self._through_cov(away, solved)
         self.centred = own.taken(self._mean) + H @ self.coefficients
-        self.size = own.n_latents
+        self.size = own.n_latents + own.size
         self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
         self.factor_error = 0.5 * self.error
         self.error = self.factor_error + EPS * float(np.abs(h) @ np.abs(self.centred))
@@ -157,12 +156,9 @@ class FilterPosterior(Posterior):
 
     def _solve(self, x: Array) -> Array:
         """Return C⁻¹ x, of each row of x where there are several."""
-        return self._by_factor("solve", x)
-
-    def _by_factor(self, method: str, x: Array) -> Array:
         parts, start = [], 0
         for f in self._factors:
-            parts.append(getattr(f, method)(x[..., start : start + f.inputs.size]))
+            parts.append(f.solve(x[..., start : start + f.inputs.size]))
             start += f.inputs.size
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
@@ -173,16 +169,26 @@ class FilterPosterior(Posterior):
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
+    def _apply_cov(self, x: Array) -> Array:
+        return self._by_block("apply_cov", x)
+
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
         if np.abs(w).max(initial=0.0) <= self._many_stds:
             return w - solved / self._precision
-        return self._by_block("apply_cov", solved)
+        return self._apply_cov(solved)
 
     @cached_property
-    def _shared_moves(self) -> Array:
-        """K C⁻¹H̄, what β moves u by, with the opposite sign, as rows."""
-        return self._through_cov(self._shared, self._solved_shared)
+    def _noise_std(self) -> Array:
+        """Λᵤ^−½."""
+        if (self._precision < 0.0).any():
+            raise AugmentationError(
+                "latent variables "
+                f"{' and '.join(repr(b.block.name) for b in self._blocks)}: expected sites with "
+                "positive precisions for draws of a process in linear time, found negative ones; "
+                "fit with method='vgp', or sample"
+            )
+        return 1.0 / np.sqrt(self._precision)
 
     @cached_property
     def alpha(self) -> Array:
@@ -224,12 +230,14 @@ class FilterPosterior(Posterior):
         return np.concatenate(parts, axis=-1)
 
     def root(self, nu: Array) -> Array:
-        own = self.values
+        own, n = self.values, self.values.n_latents
         beta = self._back_solve(nu[..., own.border])
-        u = self._by_factor("root_product", nu[..., own.places])
+        start = self._by_block("scale", nu[..., :n][..., own.places])
+        away = start + self._noise_std * nu[..., n:]
         if beta.shape[-1]:
-            u -= beta @ self._shared_moves
-        return self._joined(u, beta)
+            away += beta @ self._shared
+        start -= self._through_cov(away, self._solve(away))
+        return self._joined(start, beta)
 
     def _back_solve(self, xi: Array) -> Array:
         return solve_triangle(self._chol_M, xi, True) if xi.shape[-1] else xi
@@ -237,17 +245,20 @@ class FilterPosterior(Posterior):
     def pull(self, slope: Array) -> Array:
         own = self.values
         outside, of_border = slope[..., own.places], slope[..., own.border]
+        w = self._solve(self._apply_cov(outside))
         if of_border.shape[-1]:
-            moved = of_border - outside @ self._shared_moves.T
-            of_border = solve_triangle(self._chol_M, moved, False)
-        return self._joined(self._by_factor("root_transpose_product", outside), of_border)
+            of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
+        found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
+        return np.concatenate([found, -self._noise_std * w], axis=-1)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         own = self.values
-        away = x - self.latent_mean
-        u, beta = away[own.places], away[own.border]
-        u = self._by_factor("root_solve", u + beta @ self._shared_moves)
-        return self._joined(u, np.tril(self._chol_M).T @ beta)
+        n, nu = own.n_latents, rng.standard_normal(self.size)
+        nu[:n][own.border] = np.tril(self._chol_M).T @ (x[own.border] - self.coefficients)
+        away = (x - self.apply(nu))[own.places]
+        nu[:n][own.places] += self._by_block("unscale", away)
+        nu[n:] -= away / self._noise_std
+        return nu
 
     # -- moments ----------------------------------------------------------------------------------
 
@@ -259,7 +270,7 @@ class FilterPosterior(Posterior):
     @cached_property
     def _through_border(self) -> Array:
         """−K C⁻¹H̄ L_M⁻ᵀ, what a standard deviation of β moves u by, as rows."""
-        return self._half_border(-self._shared_moves)
+        return self._half_border(-self._apply_cov(self._solved_shared))
 
     def _half_border(self, rows: Array) -> Array:
         """Return L_M⁻¹ times the rows."""

@@ -56,12 +56,16 @@ class MarkovPrior(BlockPrior):
 
     @cached_property
     def factor(self) -> MarkovFactor:
-        """The factor of K; not needed where latents are integrated out, or drawn given sites."""
+        """The factor of K; not needed where latents are integrated out."""
         return self.with_noise(None)
 
     def with_noise(self, extra: Array | None) -> MarkovFactor:
         """Return the factor of one output's K + diag(extra)."""
         return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion)
+
+    def factorized(self) -> MarkovPrior:
+        assert self.factor is not None  # raises where there is none
+        return self
 
     @classmethod
     def matrix_order(cls, block: LatentBlock) -> int:

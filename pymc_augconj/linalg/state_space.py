@@ -16,17 +16,6 @@ The state's precisions have no digits for close inputs, and neither has P − A 
 integrals ∫ uᵏ exp(−2u) du for short gaps. Sums of processes have all their states; a constant is a
 process of ν = ½ and rate zero; an infinite gap starts an independent process.
 
-Given observations z = f + N(0, D), the covariance of f has a root too, R ν: each fᵢ given z and all
-later values, from the last one backward. Let Vᵢ − VᵢT Vᵢ be the state's covariance where fᵢ and all
-later values are known, z before them, and T̄ = Aᵢ₊₁ᵀT Aᵢ₊₁ of T at i + 1. With pᵢ = sᵢ − Dᵢ, and T a
-sum of positive terms,
-
-    τᵢ = Dᵢpᵢ/sᵢ − Dᵢ²kᵢᵀT̄kᵢ,        cᵢτᵢ = Dᵢ(h/sᵢ − (I − hkᵢᵀ)T̄kᵢ),
-    T = (I − hkᵢᵀ)T̄(I − kᵢhᵀ) + hhᵀ/sᵢ + cᵢcᵢᵀτᵢ,
-    fᵢ = Dᵢkᵢᵀζ̄ + √τᵢ νᵢ,    ζ = (I − hkᵢᵀ)ζ̄ + cᵢ√τᵢ νᵢ,    ζ̄ = Aᵢ₊₁ᵀζ.
-
-Without the c's T is that of z alone, and τᵢ the variance of fᵢ given all of z.
-
 Products with waves and functions of the input are loadings, f = Σ φ_c z_c with independent Matérn
 processes z_c of unit variance: cos ωr = cos ωt cos ωt′ + sin ωt sin ωt′, and PyMC's ``Periodic`` is
 
@@ -77,8 +66,6 @@ _STATIONARY = (
     np.eye(2),
     np.array([[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]]),
 )
-# In place of c and D of a root of a posterior.
-_NO_ROOT = np.empty((0, 0)), np.empty(0)
 #: What multiplies a Matérn covariance.
 COSINE, PERIODIC = 1, 2
 
@@ -222,8 +209,8 @@ def product_with_cov(inputs: MarkovInputs, array: Array, motion: Motion, x: Arra
     # Each product adds x itself.
     total, upper = (motion.variance + (array[-1] - 2.0)) * lower, lower.copy()
     given = motion.A, inputs.step, motion.loaded, gain, np.ones(inputs.size)
-    kernels.forward(*given, lower, True, *_NO_ROOT)
-    kernels.backward(*given, upper, True, *_NO_ROOT)
+    kernels.forward(*given, lower, True)
+    kernels.backward(*given, upper, True)
     total += lower
     total += upper
     return inputs.back(total).reshape(x.shape)
@@ -251,7 +238,7 @@ class MarkovFactor:
         name: str = "a covariance",
         known: Motion | None = None,
     ) -> None:
-        self.inputs, self._name, own = inputs, name, float(array[-1])
+        self.inputs, own = inputs, float(array[-1])
         valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
         negative = np.count_nonzero(self.extra < 0.0)
@@ -289,9 +276,9 @@ class MarkovFactor:
         rows = np.atleast_2d(x).reshape(-1, self.inputs.size)
         return np.array(self.inputs.ordered(rows), dtype=float, order="C")
 
-    def _run(self, x: Array, kernel: Any, scale: Array, is_product: bool, *root: Array) -> Array:
-        rows, inputs, given = self._rows(x), self.inputs, (self._loaded, self._gain, scale)
-        kernel(self._A, inputs.step, *given, rows, is_product, *(root or _NO_ROOT))
+    def _run(self, x: Array, kernel: Any, scale: Array, is_product: bool) -> Array:
+        rows, inputs = self._rows(x), self.inputs
+        kernel(self._A, inputs.step, self._loaded, self._gain, scale, rows, is_product)
         return inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
@@ -314,47 +301,15 @@ class MarkovFactor:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
         rows, inputs = self._rows(x), self.inputs
         given = self._A, inputs.step, self._loaded, self._gain
-        self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False, *_NO_ROOT)
-        self.inputs.kernels.backward(*given, np.ones(inputs.size), rows, False, *_NO_ROOT)
+        self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False)
+        self.inputs.kernels.backward(*given, np.ones(inputs.size), rows, False)
         return inputs.back(rows).reshape(x.shape)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""
-        return self.inputs.back(self._variances(_NO_ROOT[0]))
-
-    def _variances(self, slopes: Array) -> Array:
         found = np.empty(self.inputs.size)
         self.inputs.kernels.variances(
             self._A, self.inputs.step, self._loaded, self._gain, self.pivots, self.prior,
-            self.extra, found, slopes,
+            self.extra, found,
         )  # fmt: skip
-        return found
-
-    # The root R of that covariance.
-
-    @cached_property
-    def _root(self) -> tuple[Array, Array]:
-        """√τ and c."""
-        slopes = np.empty_like(self._gain)
-        variances = self._variances(slopes)
-        if not (variances > 0.0).all():
-            raise NotPositiveDefiniteError(
-                f"{self._name} has no Cholesky factor given observations: expected sites that the "
-                "prior outweighs, and inputs that are not closer than the noise resolves"
-            )
-        return np.sqrt(variances), slopes
-
-    def root_product(self, x: Array) -> Array:
-        """Return R x, of each row of x where there are several."""
-        scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.backward, scale, True, slopes, self.extra)
-
-    def root_solve(self, x: Array) -> Array:
-        """Return R⁻¹ x."""
-        scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.backward, 1.0 / scale, False, slopes, self.extra)
-
-    def root_transpose_product(self, x: Array) -> Array:
-        """Return Rᵀ x."""
-        scale, slopes = self._root
-        return self._run(x, self.inputs.kernels.forward, scale, True, slopes, self.extra)
+        return self.inputs.back(found)

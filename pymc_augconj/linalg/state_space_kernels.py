@@ -97,9 +97,7 @@ class Passes(NamedTuple):
 
     ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
-    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left. With ``slopes``
-    c and the extra noise, ``backward`` does so by the root R of a posterior, whose √τ or 1/√τ are
-    ``scale``, and ``forward`` by Rᵀ. ``variances`` writes those of the posterior, or τ and c.
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
 
     ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
     group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
@@ -266,10 +264,10 @@ def _pass(size: int, is_forward: bool) -> Any:
     @njit(cache=True)
     def run(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, scale: Array,
-        rows: Array, is_product: bool, slopes: Array, noise: Array,
+        rows: Array, is_product: bool,
     ) -> None:  # fmt: skip
         h, groups = loaded
-        n, d, is_root = step.size, size if size > 0 else gain.shape[1], len(slopes) > 0
+        n, d = step.size, size if size > 0 else gain.shape[1]
         state, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
         _load(h, groups, 0, load)
         for at in range(n):
@@ -284,19 +282,10 @@ def _pass(size: int, is_forward: bool) -> Any:
                     _move(A[g], groups, state[r], 1, not is_forward, size, moved)
                 else:
                     moved[:] = 0.0
-                mean, x, slope = 0.0, rows[r, i], 0.0
+                mean, x = 0.0, rows[r, i]
                 for j in range(d):
                     mean += first[j] * moved[j]
-                if is_root and is_forward:
-                    e = noise[i] * x - mean
-                    for j in range(d):
-                        x += slopes[i, j] * moved[j]
-                    rows[r, i] = x * scale[i]
-                elif is_root:
-                    slope = x * scale[i] if is_product else x - noise[i] * mean
-                    rows[r, i] = slope + noise[i] * mean if is_product else slope * scale[i]
-                    e = -mean
-                elif is_forward:
+                if is_forward:
                     e = x * scale[i] if is_product else x - mean
                     rows[r, i] = e + mean if is_product else e * scale[i]
                 else:
@@ -304,9 +293,6 @@ def _pass(size: int, is_forward: bool) -> Any:
                     rows[r, i] = (e + mean) * scale[i] if is_product else e
                 for j in range(d):
                     state[r, j] = moved[j] + second[j] * e
-                if is_root and not is_forward:
-                    for j in range(d):
-                        state[r, j] += slopes[i, j] * slope
 
     return run
 
@@ -315,7 +301,7 @@ def _variances(size: int) -> Any:
     @njit(cache=True)
     def variances(
         A: Array, step: Index, loaded: tuple[Array, Index], gain: Array, pivots: Array,
-        prior: Array, extra: Array, found: Array, slopes: Array,
+        prior: Array, extra: Array, found: Array,
     ) -> None:  # fmt: skip
         h, groups = loaded
         n, d = step.size, size if size > 0 else gain.shape[1]
@@ -332,18 +318,11 @@ def _variances(size: int) -> Any:
                 _load(h, groups, i, load)
             # b = N k, and with it kᵀN k.
             square = _product(N, gain[i], d, b)
-            own, total = extra[i], square + 1.0 / pivots[i]
-            var = own * (prior[i] / pivots[i]) - (own * square) * own
-            found[i], inverse = var, 1.0 / var
+            own = extra[i]
+            found[i] = own * (prior[i] / pivots[i]) - (own * square) * own
             for j in range(d):
                 for k in range(d):
-                    N[j, k] += load[j] * load[k] * total - load[j] * b[k] - b[j] * load[k]
-            if len(slopes) > 0:
-                for j in range(d):
-                    b[j] = own * (load[j] * total - b[j])
-                    slopes[i, j] = b[j] * inverse
-                for j in range(d):
-                    for k in range(d):
-                        N[j, k] += b[j] * b[k] * inverse
+                    N[j, k] -= load[j] * b[k] + b[j] * load[k]
+                    N[j, k] += load[j] * load[k] * (square + 1.0 / pivots[i])
 
     return variances
