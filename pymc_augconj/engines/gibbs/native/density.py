@@ -32,8 +32,10 @@ from .work import (
 )
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
-#: and, with the number of a level added, while that moves against the hyperparameters.
+#: and, with the number of a level added, while that moves against the hyperparameters; or less the
+#: number of a ridge along it.
 BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(4)
+ALONG_RIDGE = np.int64(-1)
 
 
 def log_evidence(work: Work) -> float:
@@ -92,14 +94,40 @@ def log_likelihood(p: Problem, w: Work) -> float:
     return total
 
 
+@inner
+def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
+    """Write the log density at the values of ``w.row`` moved by s along a ridge, and these."""
+    r, row, ends, means = w.registers, w.row, p.shared.ends, p.shared.latents
+    by, value = exp(s), p.shared.ridges[number, 1] * s
+    for k in range(p.shared.ridges[number, 0], p.shared.ridges[number + 1, 0]):
+        x, source, sign, latent = row[ends[k, 0]], ends[k, 1], ends[k, 2], ends[k, 6]
+        if source >= 0:
+            x += sign * s * (exp(row[source]) if ends[k, 4] else row[source])
+        elif ends[k, 3]:
+            x += sign * s
+        else:
+            x = x * by if sign > 0 else x / by
+        w.moved[1 + k] = x
+        if latent >= 0:
+            value -= 0.5 * ((x - r[means[latent, 0]]) / w.s[latent]) ** 2
+        else:
+            r[ends[k, 5]] = x
+    run_tape(p.density, r)
+    value += r[p.log_prior]
+    w.found[VALUE] = value if math.isfinite(value) else -math.inf
+
+
 @outer
 def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
     It is with the latents integrated out given ω, times Σ_k exp r(f(θ, ν_k)) where ``how`` is
     BY_ENSEMBLE; or given the latents with ω integrated out, where ``how`` is BY_LIKELIHOOD or more.
-    These are ``w.v``, which a level moves.
+    These are ``w.v``, which a level moves. Along a ridge x is s, see :class:`.Ridge`.
     """
+    if how <= ALONG_RIDGE:
+        _evaluate_along(p, w, x[0], ALONG_RIDGE - how)
+        return True
     r, sums, s, half = w.registers, w.sums, w.s, w.half
     theta = p.theta
     if how >= BY_LIKELIHOOD:
