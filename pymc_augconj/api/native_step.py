@@ -218,10 +218,8 @@ class AugmentedGibbs(PythonGibbs):
             with _announced() if self._size == _FIRST else nullcontext():
                 found = next(self._queue, None)
         if found is not None:
-            self._taken += 1
-            for companion in self._both[1:]:
-                companion._taken += 1
-                companion._count_down()
+            for own in self._both:
+                own._taken += 1
             return found
         new, stats = super()._step(point)
         self._evidence = stats[0]["log_evidence"]
@@ -230,13 +228,26 @@ class AugmentedGibbs(PythonGibbs):
     def _steps_ahead(self) -> int:
         """Return the number of steps before the next one that is for Python, or of a block."""
         limits = [number - self._taken for number in self._checked if number >= self._taken]
+        limits += [self._n_tune - self._taken] if self.tune else []
         for own in self._both:
-            if not own.started or own._sampler is None or not own._sampler.is_settled:
+            sampler, sites = own._sampler, own._sites
+            if not own.started or sampler is None or not sampler.is_settled:
                 return 0
-            if self.tune:
-                limits += _steps_of_windows(own)
-        if self.tune:
-            limits.append(self._n_tune - self._taken)
+            limits += [sites.steps_ahead] if self.tune and sites is not None else []
+            moves = [move for move, members in own.plan.moves.items() if members]
+            for move in (*moves, *own.alternation.names) if self.tune else ():
+                update = own._updates[move]
+                if isinstance(update, EntrywiseSliceUpdate):
+                    continue
+                (ellipses, along), state = update.schedule, update.state
+                times = len(sampler.levels) if move == "level" else 1
+                if state["axes"] is None:
+                    # One sweep along all coordinates.
+                    ellipses, along = 0, 2
+                of_step = times * (ellipses + (along == 2))
+                # A slice along one axis, after these, would be along a new one.
+                left = state["window"] - (along == 1) - state["count"]
+                limits.append(left // of_step)
         return min(self._remaining, self._size, *limits)
 
     def _made(
@@ -287,29 +298,6 @@ class AugmentedGibbs(PythonGibbs):
         # One at a time: many at once would keep Python's collector of garbage at work.
         for row, new in enumerate(block.points()):
             yield new, [Drawn(block, block.statistics, row)]
-
-
-def _steps_of_windows(step: PythonGibbs) -> list[int]:
-    """Return numbers of steps before an update learns its axes, or sites are chosen."""
-    limits, sampler = [], step._sampler
-    assert sampler is not None
-    if step._sites is not None:
-        limits.append(step._sites.steps_ahead)
-    moved = {move for move, own in step.plan.moves.items() if own}.union(step.alternation.names)
-    for move in moved:
-        update = step._updates[move]
-        if isinstance(update, EntrywiseSliceUpdate):
-            continue
-        (ellipses, along), state = update.schedule, update.state
-        times = len(sampler.levels) if move == "level" else 1
-        if state["axes"] is None:
-            # One sweep along all coordinates.
-            ellipses, along = 0, 2
-        of_step = times * (ellipses + (along == 2))
-        # A slice along one axis, after these, would be along a new one.
-        left = state["window"] - (along == 1) - state["count"]
-        limits.append(left // of_step)
-    return limits
 
 
 class Recorder(PyMCTrace):

@@ -269,13 +269,10 @@ class PythonGibbs(BlockedStep):
         except BaseException:
             self._release_blas()
             raise
-        self._count_down()
-        return new, stats
-
-    def _count_down(self) -> None:
         self._remaining -= 1
         if self._remaining == 0:
             self._release_blas()
+        return new, stats
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         if self._sampler is None:

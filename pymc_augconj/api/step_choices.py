@@ -12,13 +12,7 @@ from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.gibbs.moves.ridges import (
-    ALONG,
-    MOST_MOVES,
-    Ridge,
-    find_ridges,
-    move_along,
-)
+from pymc_augconj.engines.gibbs.moves.ridges import ALONG, MOST, Ridge, find_ridges, move_along
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import AugmentationError, RecognitionError, UncertainEvidenceError
@@ -234,6 +228,8 @@ class Alternation:
         if self.companion is not None:
             (own,) = rng.spawn(1)
             self.companion.setup_chain(own, tune, draws)
+            # The other step has limited BLAS.
+            self.companion._release_blas()
 
     def after(
         self, step: Any, sampler: GibbsSampler, point: dict[str, np.ndarray], info: Any
@@ -243,8 +239,8 @@ class Alternation:
             return point
         new, rng = dict(point), step.rng
         moves = np.arange(len(self.ridges))
-        if moves.size > MOST_MOVES:
-            moves = np.roll(moves, -int(moves.size * rng.random()))[:MOST_MOVES]
+        if moves.size > MOST:
+            moves = np.roll(moves, -int(moves.size * rng.random()))[:MOST]
         known = sampler.priors.at(new).factorized().blocks if moves.size else ()
         for i in moves:
             update: Callable[..., Any] = partial(step._updates[self.names[i]], tune=step.tune)

@@ -30,7 +30,7 @@ from pymc_augconj.typing import Array, Index, Mask
 _MOST_FACTORS, _MOVE, _ROUNDING = 20, 0.3, 1e-9
 _PROBES = 2
 #: Moves along ridges in a step, of all that there are; and the prefix of their names.
-MOST_MOVES, ALONG = 12, "along ridge "
+MOST, ALONG = 12, "along ridge "
 
 
 class End(NamedTuple):
@@ -54,14 +54,9 @@ class Ridge:
     logs: frozenset[str] = frozenset()
 
     @property
-    def is_shear(self) -> bool:
-        """Whether values are added to others."""
-        return self.ends[0].other is not None
-
-    @property
     def log_jacobian(self) -> int:
         """The log Jacobian of the move by s, divided by s."""
-        own = [end for end in self.ends if end.name not in self.logs and not self.is_shear]
+        own = [end for end in self.ends if end.other is None and end.name not in self.logs]
         return sum(end.sign * end.own.size for end in own)
 
     def moved(self, point: Point, s: float) -> dict[str, Array]:

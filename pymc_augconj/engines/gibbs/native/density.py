@@ -95,25 +95,34 @@ def log_likelihood(p: Problem, w: Work) -> float:
 
 
 @inner
+def read_row(p: Problem, w: Work, row: Array) -> None:
+    """Write registers of what all blocks draw, and run the tape."""
+    values = p.shared.values
+    for k in range(values.shape[0]):
+        w.registers[values[k, 0]] = row[values[k, 1]]
+    run_tape(p.density, w.registers)
+
+
+@inner
 def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
-    """Write the log density at the values of ``w.row`` moved by s along a ridge, and these."""
-    r, row, ends, means = w.registers, w.row, p.shared.ends, p.shared.latents
-    by, value = exp(s), p.shared.ridges[number, 1] * s
+    """Write the values of ``w.row`` moved by s along a ridge, and their log density."""
+    row, moved, ends, latents = w.row, w.moved[1:], p.shared.ends, p.shared.latents
+    value = p.shared.ridges[number, 1] * s
+    for j in range(row.size):
+        moved[j] = row[j]
     for k in range(p.shared.ridges[number, 0], p.shared.ridges[number + 1, 0]):
-        x, source, sign, latent = row[ends[k, 0]], ends[k, 1], ends[k, 2], ends[k, 6]
+        at, source, by = ends[k, 0], ends[k, 1], ends[k, 2] * s
         if source >= 0:
-            x += sign * s * (exp(row[source]) if ends[k, 4] else row[source])
+            moved[at] += by * (exp(row[source]) if ends[k, 4] else row[source])
         elif ends[k, 3]:
-            x += sign * s
+            moved[at] += by
         else:
-            x = x * by if sign > 0 else x / by
-        w.moved[1 + k] = x
-        if latent >= 0:
-            value -= 0.5 * ((x - r[means[latent, 0]]) / w.s[latent]) ** 2
-        else:
-            r[ends[k, 5]] = x
-    run_tape(p.density, r)
-    value += r[p.log_prior]
+            moved[at] *= exp(by)
+    read_row(p, w, moved)
+    value += w.registers[p.log_prior]
+    for i in range(latents.shape[0]):
+        away = moved[latents[i, 1]] - w.registers[latents[i, 0]]
+        value -= 0.5 * (away / w.s[i]) ** 2
     w.found[VALUE] = value if math.isfinite(value) else -math.inf
 
 

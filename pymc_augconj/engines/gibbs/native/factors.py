@@ -32,7 +32,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape
 from pymc_augconj.typing import Array, Index
 
-from .loop import Beside, Block, NativeLoop, of_all_steps
+from .loop import Block, NativeLoop, of_all_steps
 from .problem import make_layout, make_problem
 from .rows import Rows
 
@@ -117,7 +117,7 @@ class FactorLoop(NativeLoop):
 
     def _made(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, tune: bool, beside: Beside = (),
+        updates: Mapping[str, Any], steps: int, tune: bool, beside: Any = (),
     ) -> Block:  # fmt: skip
         part, v, t, state = sampler.parts[0], self._v.copy(), self._omega[:-1], dict(point)
         # Another start may ask for joint draws.

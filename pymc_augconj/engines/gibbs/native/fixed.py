@@ -27,7 +27,7 @@ from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 
-from .loop import Beside, Block, NativeLoop, of_all_steps
+from .loop import Block, NativeLoop, of_all_steps
 from .problem import make_layout
 from .row_tapes import join, read_row_tape
 from .rows import read_params
@@ -114,7 +114,7 @@ class FixedLoop(NativeLoop):
 
     def _made(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, tune: bool, beside: Beside = (),
+        updates: Mapping[str, Any], steps: int, tune: bool, beside: Any = (),
     ) -> Block:  # fmt: skip
         outputs, stats = np.empty((steps, self._v.size)), np.empty((4, steps))
         if not steps or sampler.follows:

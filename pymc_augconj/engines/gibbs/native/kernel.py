@@ -18,7 +18,7 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_saddlepoint,
     fill_by_thinning,
 )
-from pymc_augconj.engines.gibbs.moves.ridges import MOST_MOVES
+from pymc_augconj.engines.gibbs.moves.ridges import MOST
 from pymc_augconj.linalg.sparse_kernels import solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
@@ -33,6 +33,7 @@ from .density import (
     evaluate,
     log_likelihood,
     log_of_component,
+    read_row,
 )
 from .entries import Entries
 from .entry_slices import update_entries
@@ -280,14 +281,6 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
 
 
 @inner
-def _read_row(p: Problem, w: Work) -> None:
-    """Read what other blocks may have drawn."""
-    values = p.shared.values
-    for k in range(values.shape[0]):
-        w.registers[values[k, 0]] = w.row[values[k, 1]]
-
-
-@inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
     """Evaluate all that the first step reads; return whether the predictors are finite.
 
@@ -297,11 +290,10 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
         for i in range(own.size):
             r[part[i]] = own[i]
-    _read_row(p, w)
+    read_row(p, w, w.row)
     for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
         for i in range(own.size):
             own[i] = r[part[i]]
-    run_tape(p.density, r)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
     for i in range(latents.shape[0]):
@@ -316,10 +308,9 @@ def _move_along_ridges(
     rng: np.random.Generator, p: Problem, w: Work, u: Learned, along: Index
 ) -> int:
     """Move values of ``w.row`` along ridges; return the evaluations, −1 where one has no value."""
-    n, ridges, ends, count = along.size, p.shared.ridges, p.shared.ends, 0
-    _read_row(p, w)
-    first = int(n * rng.random()) if n > MOST_MOVES else 0
-    for k in range(min(n, MOST_MOVES)):
+    n, count = along.size, 0
+    first = int(n * rng.random()) if n > MOST else 0
+    for k in range(min(n, MOST)):
         i = (first + k) % n
         own = Learned(
             u.centre[i : i + 1], u.axes[i : i + 1], u.inverse[i : i + 1], u.number[i : i + 1],
@@ -331,8 +322,8 @@ def _move_along_ridges(
         if not math.isfinite(w.found[VALUE]):
             return -1
         count += 1 + update(rng, p, w, own, w.moved[:1], ALONG_RIDGE - i)
-        for j in range(ridges[i, 0], ridges[i + 1, 0]):
-            w.row[ends[j, 0]] = w.moved[1 + j]
+        for j in range(w.row.size):
+            w.row[j] = w.moved[1 + j]
     return count
 
 
@@ -364,8 +355,7 @@ def run_steps(
     overrelaxation : float
         a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
     outputs : ndarray, shape (count, n)
-        Written, for each step what is recorded. It is a part of ``w.row``, and of one step, where
-        values move along ridges or other latents are drawn.
+        Written, for each step what is recorded; of one step in ``w.row``, if there is one.
     stats : ndarray, shape (N_STATS, count)
         Written.
     """

@@ -20,7 +20,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
-from .problem import MOVES, Layout, columns_of, make_problem
+from .problem import MOVES, columns_of, make_problem
 from .shared import Columns
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
@@ -99,10 +99,6 @@ class Block:
         return (DrawnPoint(self, self.entries, row) for row in range(self.steps))
 
 
-#: What makes the moves of other latents in each step: a generator, a sampler and its updates.
-Beside = Sequence[tuple[np.random.Generator, Any, Mapping[str, Any]]]
-
-
 class NativeLoop:
     """Makes steps of the chains of one model.
 
@@ -124,8 +120,24 @@ class NativeLoop:
         If it cannot make the model's steps.
     """
 
-    layout: Layout
-    _work: Any
+    def _read_block(
+        self, sampler: GibbsSampler, point: Point, columns: Columns, ridges: Sequence[Ridge] = ()
+    ) -> None:
+        """Read the model of a sampler's latents."""
+        self._problem, self._entries, self.layout = make_problem(
+            sampler.chain, point, columns=columns, ridges=ridges
+        )
+        if sampler.sweeps > 1 and not self._problem.design.offsets.size:
+            raise NoTapeError("draws of latents given nothing that is drawn between")
+        from . import density, held, kernel, slices, work  # which import Numba
+
+        self._density, self._kernel, self._slices = density, kernel, slices
+        self._work = work.make_work(self._problem)
+        of_entries, w = self._entries.densities, self._work
+        for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
+            held.read_part(tapes, w.registers, file, held.OF_DATA)
+        # The whitened latents that were drawn last, on which the next ones may depend.
+        self._v = np.zeros(self._problem.std.size)
 
     def __init__(
         self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None,
@@ -146,25 +158,6 @@ class NativeLoop:
         self._recorded = of_all_steps(recorded, self.layout.entries, self._size)
         self._block: Block | None = None
 
-    def _read_block(
-        self, sampler: GibbsSampler, point: Point, columns: Columns, ridges: Sequence[Ridge] = ()
-    ) -> None:
-        """Read the model of a sampler's latents."""
-        self._problem, self._entries, self.layout = make_problem(
-            sampler.chain, point, columns=columns, ridges=ridges
-        )
-        if sampler.sweeps > 1 and not self._problem.design.offsets.size:
-            raise NoTapeError("draws of latents given nothing that is drawn between")
-        from . import density, held, kernel, slices, work  # which import Numba
-
-        self._density, self._kernel, self._slices = density, kernel, slices
-        self._work = work.make_work(self._problem)
-        of_entries, w = self._entries.densities, self._work
-        for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
-            held.read_part(tapes, w.registers, file, held.OF_DATA)
-        # The whitened latents that were drawn last, on which the next ones may depend.
-        self._v = np.zeros(self._problem.std.size)
-
     def whitened(self, point: Point) -> Array | None:
         """Return the whitened latents of a point that was drawn last; None of any other."""
         ours = isinstance(point, Drawn) and point.block is self._block
@@ -178,12 +171,13 @@ class NativeLoop:
 
     def run(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, *, tune: bool, beside: Beside = (),
+        updates: Mapping[str, Any], steps: int, *, tune: bool, beside: Sequence[Any] = (),
     ) -> Block:  # fmt: skip
         """Make steps; fewer where one is for Python, perhaps none.
 
         ``updates`` are those of hyperparameters, by move, with a ``schedule`` as
-        :class:`.SliceUpdate`; they learn if told to ``tune``.
+        :class:`.SliceUpdate`; they learn if told to ``tune``. ``beside`` has the generator, sampler
+        and updates of each block of latents that is drawn after the first.
         """
         if not beside and self.whitened(point) is None:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
@@ -234,13 +228,13 @@ class NativeLoop:
 
     def _made(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, tune: bool, beside: Beside = (),
+        updates: Mapping[str, Any], steps: int, tune: bool, beside: Sequence[Any] = (),
     ) -> Block:  # fmt: skip
         turns = [self._turn(rng, sampler, point, updates, tune)]
         for loop, (own_rng, own, own_updates) in zip(self._beside, beside, strict=True):
             turns.append(loop._turn(own_rng, own, point, own_updates, tune))
-        stats = np.empty((self._kernel.N_STATS + len(beside), steps))
-        outputs = np.empty((steps, self._size))
+        n_stats = self._kernel.N_STATS + len(beside)
+        outputs, stats = np.empty((steps, self._size)), np.empty((n_stats, steps))
         if beside:
             self._work.row[:] = np.concatenate([point[x].ravel() for x in self.layout.entries])
             done = self._in_turn([given for given, _ in turns], outputs, stats)
@@ -260,7 +254,7 @@ class NativeLoop:
             if not all(run(*own, *to) for own, *to in zip(turns, views, found, strict=True)):
                 return step
             outputs[step], stats[:n, step] = row, found[0, :, 0]
-            # The density is that of all; each is a function of what the last has drawn.
+            # The density is that of all.
             stats[0, step], stats[2, step] = found[-1, 0, 0], found[:, 2, 0].sum()
             stats[n:, step] = found[1:, 4, 0] / np.maximum(found[1:, 3, 0], 1.0)
         return len(outputs)
@@ -282,9 +276,8 @@ class NativeLoop:
         ridges = [self._learned(updates[name], 1, tune) for name in names]
         along = np.array([own.along for own in ridges], dtype=np.intp)
         fields = zip(*(ridges or [learned["level"]]), strict=True)
-        every = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
-        v = self._v.copy()
-        of: Any = self._slices.Learned
+        every: Any = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
+        v, slices, of = self._v.copy(), self._hold(sampler), self._slices.Learned
 
         def keep() -> None:
             self._v = v
@@ -292,13 +285,12 @@ class NativeLoop:
             for state, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
                 state |= {"widths": own_widths, "n_tunes": int(n)}
             for i, name in enumerate(names):
-                own = (x[i : i + 1] if isinstance(x, np.ndarray) else x for x in every)
+                own: Any = (x[i : i + 1] if isinstance(x, np.ndarray) else x for x in every)
                 learned[name] = of(*own)
             if tune:
                 self._take(updates, learned)
 
         given = rng, self._problem, self._entries, self._work, *parts, of(*every), along
-        slices = self._hold(sampler)
         return (*given, widths, n_tunes, v, sampler.sweeps, slices, OVERRELAXATION), keep
 
     def _take(self, updates: Mapping[str, Any], learned: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,7 +147,7 @@ class Layout(NamedTuple):
 
 def make_problem(
     chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows,
-    columns: Columns = MappingProxyType({}), ridges: Sequence[Ridge] = (),
+    columns: Columns | None = None, ridges: Sequence[Ridge] = (),
 ) -> tuple[Problem, Entries, Layout]:  # fmt: skip
     """Return a model for the native loop, its vectors by entry, and what is recorded.
 
@@ -173,7 +172,7 @@ def make_problem(
     sums = _sums(pattern, sites, slots, offset, tape)
     order = pattern.pattern.order
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
-    shared = read_shared(chain, tape, entries, order, columns, ridges)
+    shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
     latents = tape.inputs((order.size,))

@@ -44,7 +44,7 @@ class Work(NamedTuple):
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
     ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``row`` are the values of
-    all blocks; ``moved`` are s and the values that it moves along ridges.
+    all blocks; ``moved`` are s and these, moved by it along a ridge.
     """
 
     eta: Array
@@ -107,5 +107,5 @@ def make_work(problem: Problem) -> Work:
         np.empty(omega.size),
         np.empty(n_drawn),
         np.empty(problem.shared.size),
-        np.empty(1 + len(problem.shared.ends)),
+        np.empty(1 + problem.shared.size),
     )
