@@ -143,8 +143,7 @@ class AugmentedGibbs(PythonGibbs):
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps, if it pays; return whether there is one.
 
-        Steps that no companion follows are not followed by moves along ridges, which take longer
-        than some more steps.
+        Without a companion no moves along ridges follow, which take longer than some more steps.
         """
         self._is_prepared = True
         both = self._both
@@ -257,8 +256,7 @@ class AugmentedGibbs(PythonGibbs):
         sampler, updates, begin = self._sampler, self._updates, time.perf_counter()
         assert sampler is not None  # after the first step
         expected, self._evidence = self._evidence, None
-        both = self._both
-        others = [(own.rng, own._sampler, own._updates) for own in both[1:]]
+        others = [(own.rng, own._sampler, own._updates) for own in self._both[1:]]
         if expected is not None and not others:
             loop.check_evidence(sampler, point, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune, beside=others)
@@ -286,7 +284,7 @@ class AugmentedGibbs(PythonGibbs):
             }
         )
         trials = block.trials / np.maximum(block.slices, 1.0)
-        for own, of_own in zip(both, (trials, *block.trials_beside), strict=True):
+        for own, of_own in zip(self._both, (trials, *block.trials_beside), strict=True):
             if self.tune and own._sites is not None:
                 for new, each in zip(block.points(), of_own.tolist(), strict=True):
                     own._sites.learn(new, each)

@@ -34,10 +34,7 @@ MOST, ALONG = 12, "along ridge "
 
 
 class End(NamedTuple):
-    """Entries ``own``, flat, of a value of the point, that grow (``sign`` 1) or shrink with s.
-
-    They are multiplied by e^s or divided by it; or s times entries of another value is added.
-    """
+    """Flat entries of a value, times e^s or, by ``sign``, e^-s; or s times others is added."""
 
     name: str
     own: Index
@@ -75,13 +72,9 @@ class Ridge:
 
 
 def move_along(
-    rng: np.random.Generator,
-    chain: Chain,
-    known: Sequence[BlockPrior],
-    point: Point,
-    ridge: Ridge,
-    update: Callable[..., Array],
-) -> tuple[dict[str, Array], int]:
+    rng: np.random.Generator, chain: Chain, known: Sequence[BlockPrior], point: Point,
+    ridge: Ridge, update: Callable[..., Array],
+) -> tuple[dict[str, Array], int]:  # fmt: skip
     """Return the point after a move along a ridge, and the evaluations of its density.
 
     ``known`` are the priors of the blocks at the point.

@@ -282,10 +282,7 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
 
 @inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
-    """Evaluate all that the first step reads; return whether the predictors are finite.
-
-    Where other blocks draw values too, θ and v are those of ``w.row``.
-    """
+    """Evaluate what the first step reads, of ``w.row`` if there is one; return if η is finite."""
     r, latents = w.registers, p.shared.latents
     for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
         for i in range(own.size):

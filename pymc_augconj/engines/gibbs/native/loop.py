@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -246,12 +245,17 @@ class NativeLoop:
 
     def _in_turn(self, turns: Sequence[tuple[Any, ...]], outputs: Array, stats: Array) -> int:
         """Make steps of all latents, one block after the other; return their number."""
+        from numba import typeof
+
         row, run, n = self._work.row, self._kernel.run_steps, self._kernel.N_STATS
-        loops, found = [self, *self._beside], np.empty((len(turns), n, 1))
-        stops = np.cumsum([0, *(loop._problem.outputs.size for loop in loops)])
-        views = [row[None, slice(*own)] for own in pairwise(stops)]
+        found, stop, calls = np.empty((len(turns), n, 1)), 0, []
+        for loop, turn, own in zip((self, *self._beside), turns, found, strict=True):
+            start, stop = stop, stop + loop._problem.outputs.size
+            given = *turn, row[None, start:stop], own
+            # To find types takes longer than the arithmetic of a step.
+            calls.append((run.compile(tuple(map(typeof, given))), given))
         for step in range(len(outputs)):
-            if not all(run(*own, *to) for own, *to in zip(turns, views, found, strict=True)):
+            if not all(call(*given) for call, given in calls):
                 return step
             outputs[step], stats[:n, step] = row, found[0, :, 0]
             # The density is that of all.

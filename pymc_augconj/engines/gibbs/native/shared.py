@@ -65,8 +65,6 @@ def read_shared(
             fields = every[name][own], source, sign, name in ridge.logs, other in ridge.logs
             rows.append(np.stack(np.broadcast_arrays(*fields), axis=1))
         ends.append(np.concatenate(rows).astype(np.intp))
-        if np.unique(ends[-1][:, 0]).size < len(ends[-1]):
-            raise NoTapeError("ridges that move a value twice")
     begin, jacobians = np.cumsum([*map(len, ends)]), [*(r.log_jacobian for r in ridges), 0]
     return Shared(
         max(own.stop for own, _ in columns.values()),
