@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,19 +143,29 @@ class AugmentedGibbs(PythonGibbs):
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps, if it pays; return whether there is one.
 
-        Its steps are not followed by moves along ridges, which take longer than some more steps.
+        Without a companion no moves along ridges follow, which take longer than some more steps.
         """
         self._is_prepared = True
-        learn = (not isinstance(own, GradientUpdate) for own in self._updates.values())
-        if steps >= _FEWEST and all(learn) and self.alternation.companion is None:
+        both = self._both
+        learn = (not isinstance(u, GradientUpdate) for own in both for u in own._updates.values())
+        if steps >= _FEWEST and all(learn):
             start = self._default_start
             self._loop = None
-            sampler = self.make_sampler(start)
-            for kind in (FixedLoop, FactorLoop, NativeLoop):
+            sampler, *others = (own.make_sampler(start) for own in both)
+            kinds: list[Any] = [FixedLoop, FactorLoop, NativeLoop]
+            if others:
+                kinds = [partial(NativeLoop, beside=others, ridges=self.alternation.ridges)]
+            for kind in kinds:
                 with suppress(NoTapeError):
                     self._loop = self._loop or kind(sampler, start, recorded)
-                    self.alternation.ridges = ()
+                    self.alternation.ridges = self.alternation.ridges if others else ()
         return self._loop is not None
+
+    @property
+    def _both(self) -> list[PythonGibbs]:
+        """The step, and its companion where it has one."""
+        companion = self.alternation.companion
+        return [self] if companion is None else [self, companion]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain."""
@@ -206,7 +217,8 @@ class AugmentedGibbs(PythonGibbs):
             with _announced() if self._size == _FIRST else nullcontext():
                 found = next(self._queue, None)
         if found is not None:
-            self._taken += 1
+            for own in self._both:
+                own._taken += 1
             return found
         new, stats = super()._step(point)
         self._evidence = stats[0]["log_evidence"]
@@ -214,21 +226,20 @@ class AugmentedGibbs(PythonGibbs):
 
     def _steps_ahead(self) -> int:
         """Return the number of steps before the next one that is for Python, or of a block."""
-        updates = {move: self._updates[move] for move, own in self.plan.moves.items() if own}
-        if not self.started:
-            return 0
-        if self._sampler is None or not self._sampler.is_settled:
-            return 0
         limits = [number - self._taken for number in self._checked if number >= self._taken]
-        if self.tune:
-            limits.append(self._n_tune - self._taken)
-            if self._sites is not None:
-                limits.append(self._sites.steps_ahead)
-            for move, update in updates.items():
+        limits += [self._n_tune - self._taken] if self.tune else []
+        for own in self._both:
+            sampler, sites = own._sampler, own._sites
+            if not own.started or sampler is None or not sampler.is_settled:
+                return 0
+            limits += [sites.steps_ahead] if self.tune and sites is not None else []
+            moves = [move for move, members in own.plan.moves.items() if members]
+            for move in (*moves, *own.alternation.names) if self.tune else ():
+                update = own._updates[move]
                 if isinstance(update, EntrywiseSliceUpdate):
                     continue
                 (ellipses, along), state = update.schedule, update.state
-                times = len(self._sampler.levels) if move == "level" else 1
+                times = len(sampler.levels) if move == "level" else 1
                 if state["axes"] is None:
                     # One sweep along all coordinates.
                     ellipses, along = 0, 2
@@ -245,9 +256,10 @@ class AugmentedGibbs(PythonGibbs):
         sampler, updates, begin = self._sampler, self._updates, time.perf_counter()
         assert sampler is not None  # after the first step
         expected, self._evidence = self._evidence, None
-        if expected is not None:
+        others = [(own.rng, own._sampler, own._updates) for own in self._both[1:]]
+        if expected is not None and not others:
             loop.check_evidence(sampler, point, expected)
-        block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune)
+        block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune, beside=others)
         made = block.steps
         seconds = max(time.perf_counter() - begin, 1e-6)
         most = _LARGEST // max(block.outputs.shape[1], 1)
@@ -271,11 +283,12 @@ class AugmentedGibbs(PythonGibbs):
                 "warning": warnings,
             }
         )
+        trials = block.trials / np.maximum(block.slices, 1.0)
+        for own, of_own in zip(self._both, (trials, *block.trials_beside), strict=True):
+            if self.tune and own._sites is not None:
+                for new, each in zip(block.points(), of_own.tolist(), strict=True):
+                    own._sites.learn(new, each)
         if self._sites is not None:
-            trials = block.trials / np.maximum(block.slices, 1.0)
-            learned = block.points() if self.tune else ()
-            for new, each in zip(learned, trials.tolist(), strict=False):
-                self._sites.learn(new, each)
             block.statistics["elliptical_trials"] = trials
             block.statistics["residual_std"] = sampler.residual_std(block.residual)
             if made and warnings[0] is None:

@@ -12,7 +12,7 @@ from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.engines.gibbs.moves.ridges import Ridge, find_ridges, move_along
+from pymc_augconj.engines.gibbs.moves.ridges import ALONG, MOST, Ridge, find_ridges, move_along
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import AugmentationError, RecognitionError, UncertainEvidenceError
@@ -174,12 +174,8 @@ def value_variables(
     return [var for name, var in by_name.items() if name in set(names)]
 
 
-# Moves along ridges in a step, of all that there are.
-_MOST_MOVES = 12
 # Coefficients from which they are drawn given the latents, not by slices without these.
 _FEWEST = 4
-#: Prefix of the names of moves along ridges.
-ALONG = "along ridge "
 
 
 def alternating(found: Recognition, plan: Plan) -> tuple[str, ...]:
@@ -229,6 +225,8 @@ class Alternation:
         if self.companion is not None:
             (own,) = rng.spawn(1)
             self.companion.setup_chain(own, tune, draws)
+            # The other step has limited BLAS.
+            self.companion._release_blas()
 
     def after(
         self, step: Any, sampler: GibbsSampler, point: dict[str, np.ndarray], info: Any
@@ -238,8 +236,8 @@ class Alternation:
             return point
         new, rng = dict(point), step.rng
         moves = np.arange(len(self.ridges))
-        if moves.size > _MOST_MOVES:
-            moves = rng.choice(moves, _MOST_MOVES, replace=False)
+        if moves.size > MOST:
+            moves = np.roll(moves, -int(moves.size * rng.random()))[:MOST]
         known = sampler.priors.at(new).factorized().blocks if moves.size else ()
         for i in moves:
             update: Callable[..., Any] = partial(step._updates[self.names[i]], tune=step.tune)

@@ -10,6 +10,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import ridges
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
+from pymc_augconj.engines.gibbs.native.loop import Drawn
 
 N, P, K = 3, 4, 2
 
@@ -64,8 +65,8 @@ def test_the_density_along_a_ridge_is_pymcs_with_the_jacobian(build, scalings, s
         build()
     step = pac.AugmentedGibbs(model=model)
     found = step.alternation.ridges
-    assert sum(not ridge.source for ridge in found) == scalings
-    assert sum(bool(ridge.source) for ridge in found) == shears
+    assert sum(ridge.ends[0].other is None for ridge in found) == scalings
+    assert sum(ridge.ends[0].other is not None for ridge in found) == shears
     rng = np.random.default_rng(0)
     start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
     chain, log_density = step.make_sampler(start).chain, model.compile_logp()
@@ -82,7 +83,7 @@ def test_the_density_along_a_ridge_is_pymcs_with_the_jacobian(build, scalings, s
         np.testing.assert_allclose(seen[1] - seen[0], expected, rtol=1e-8)
         np.testing.assert_allclose(chain.predictor(moved), chain.predictor(start), atol=1e-9)
         # The Jacobian itself, by differences of all that moves.
-        names = sorted({name for name, _ in (*ridge.raised, *ridge.lowered)})
+        names = sorted({end.name for end in ridge.ends})
         flat = np.concatenate([start[n].ravel() for n in names])
         columns = []
         for x in flat + 1e-6 * np.eye(flat.size):
@@ -117,6 +118,41 @@ def test_a_wrong_jacobian_is_seen(joint_distribution, monkeypatch):
     monkeypatch.setattr(Ridge, "log_jacobian", 0)
     z = joint_distribution(item_response, seed=5).z_scores(60)
     assert max(map(abs, z.values())) > 5.0
+
+
+def hierarchy():
+    """Scores about a latent mean, for which some of many ridges are chosen at random."""
+    f = pm.Normal("f", 1.0 + 0.5 * pm.Normal("mu", 0.0, 1.0), 1.0, shape=(10, 4))
+    w = pm.Normal("w", 0.0, pm.HalfNormal("scale", 0.5), shape=(11, 4))
+    y = pm.Data("y data", np.zeros((10, 11)))
+    pm.StudentT("y", nu=4.0, mu=f @ w.T, sigma=pm.Gamma("sigma", 4, 4), observed=y)
+
+
+@pytest.mark.parametrize(
+    "build", [factor_analysis, triangular_loadings, matrix_factorisation, hierarchy]
+)
+def test_the_loop_makes_the_draws_of_python(build):
+    with pm.Model() as model:
+        build()
+        y, rng = model["y data"], np.random.default_rng(2)
+        pm.set_data({"y data": rng.poisson(1.0, y.get_value().shape).astype(y.dtype)})
+    step, found = pac.AugmentedGibbs(model=model), []
+    for native in (True, False):
+        assert step.prepare(None, 1_000)
+        step._loop = step._loop if native else None
+        step.setup_chain(np.random.default_rng(1), 60, 40)
+        point, rows, by_loop = model.initial_point(), [], 0
+        for i in range(100):
+            step.tune = i < 60
+            point, (stats,) = step.step(point)
+            rows.append([*(np.copy(x) for _, x in sorted(point.items())), stats["model_logp"]])
+            rows[-1].append(stats["evaluations"])
+            by_loop += isinstance(point, Drawn)
+        assert (by_loop > 80) == native
+        found.append([*rows, [step.learned["along ridge 0"][x] for x in ("axes", "mean", "count")]])
+    for ours, theirs in zip(*found, strict=True):
+        for value, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_both_factors_are_recorded():

@@ -93,8 +93,7 @@ class BlockMap:
         """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
         at = self._at
         # Where entries have kinks, columns are compared at every θ.
-        kinked = isinstance(at, _ScaledColumns) and self._dependence != "smooth"
-        if isinstance(at, _GeneralMap) or kinked:
+        if isinstance(at, _ScaledColumns | _GeneralMap) and self._dependence != "smooth":
             raise NoTapeError(self.kind)
         return at.on_tape(tape, entries)
 
@@ -374,6 +373,13 @@ class _GeneralMap:
             if self._is_whole(matrix, point):
                 return DenseMap(matrix)
         return DenseMap(self._product.matrix(point))
+
+    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
+        if self._index is None:
+            raise NoTapeError(self.kind)
+        parts = [RowSelection(index, None, self._product.size) for index in self._index]
+        coefs = (self._product.on_tape(tape, entries, vector)[:, None] for vector in self._vectors)
+        return list(zip(coefs, parts, strict=True))
 
     def _is_sum(self, found: SelectionSum, sums: np.ndarray, point: Point) -> bool:
         assert self._index is not None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,66 +29,52 @@ from pymc_augconj.typing import Array, Index, Mask
 # Factors along one axis of a variable; the distance of a trial move, and rounding after it.
 _MOST_FACTORS, _MOVE, _ROUNDING = 20, 0.3, 1e-9
 _PROBES = 2
+#: Moves along ridges in a step, of all that there are; and the prefix of their names.
+MOST, ALONG = 12, "along ridge "
+
+
+class End(NamedTuple):
+    """Flat entries of a value, times e^s or, by ``sign``, e^-s; or s times others is added."""
+
+    name: str
+    own: Index
+    sign: int
+    other: str | None = None
+    its: Index | None = None
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """A group of moves of a point by one number s.
+    """A group of moves of a point by one number s; of ``logs`` the point has logarithms."""
 
-    Entries ``raised``, flat, of values in the point are multiplied by e^s and ``lowered`` ones by
-    e^-s, of logarithms by their addition; or, with ``source``, those ``raised`` grow by s times
-    ``source``, and those ``lowered`` lose s times theirs.
-    """
-
-    raised: tuple[tuple[str, Index], ...]
-    lowered: tuple[tuple[str, Index], ...]
-    #: Of these, by their names in the point, the point has logarithms.
+    ends: tuple[End, ...]
     logs: frozenset[str] = frozenset()
-    source: tuple[tuple[str, Index], ...] = ()
-    taken: tuple[tuple[str, Index], ...] = ()
 
     @property
     def log_jacobian(self) -> int:
         """The log Jacobian of the move by s, divided by s."""
-        if self.source:
-            return 0
-        count = sum(own.size for _, own in self.raised)
-        return count - sum(own.size for name, own in self.lowered if name not in self.logs)
+        own = [end for end in self.ends if end.other is None and end.name not in self.logs]
+        return sum(end.sign * end.own.size for end in own)
 
     def moved(self, point: Point, s: float) -> dict[str, Array]:
         """Return the point moved by s."""
-        new = dict(point)
-        for name, _ in (*self.raised, *self.lowered):
-            new[name] = np.array(point[name])
-        if self.source:
-            for sign, ends, others in (
-                (s, self.raised, self.source),
-                (-s, self.lowered, self.taken),
-            ):
-                for (name, own), (other, its) in zip(ends, others, strict=True):
-                    value = point[other].ravel()[its]
-                    new[name].reshape(-1)[own] += sign * (
-                        np.exp(value) if other in self.logs else value
-                    )
-            return new
-        for sign, ends in ((s, self.raised), (-s, self.lowered)):
-            for name, own in ends:
-                flat = new[name].reshape(-1)
-                if name in self.logs:
-                    flat[own] += sign
-                else:
-                    flat[own] *= np.exp(sign)
+        new = dict(point) | {end.name: np.array(point[end.name]) for end in self.ends}
+        for name, own, sign, other, its in self.ends:
+            flat = new[name].reshape(-1)
+            if other is not None:
+                value = point[other].ravel()[its]
+                flat[own] += sign * s * (np.exp(value) if other in self.logs else value)
+            elif name in self.logs:
+                flat[own] += sign * s
+            else:
+                flat[own] *= np.exp(sign * s)
         return new
 
 
 def move_along(
-    rng: np.random.Generator,
-    chain: Chain,
-    known: Sequence[BlockPrior],
-    point: Point,
-    ridge: Ridge,
-    update: Callable[..., Array],
-) -> tuple[dict[str, Array], int]:
+    rng: np.random.Generator, chain: Chain, known: Sequence[BlockPrior], point: Point,
+    ridge: Ridge, update: Callable[..., Array],
+) -> tuple[dict[str, Array], int]:  # fmt: skip
     """Return the point after a move along a ridge, and the evaluations of its density.
 
     ``known`` are the priors of the blocks at the point.
@@ -169,11 +156,12 @@ class _Finder:
         by_block = [self._classes(i) for i in range(len(self.chain.model.blocks))]
         for members in _joined([own for classes in by_block for own in classes]):
             support = np.any([own.support for own in members], axis=0)
-            raised = tuple(self._latents(own) for own in members)
+            raised = tuple(End(*self._latents(own), 1) for own in members)
             # A scale beside a vector takes no part: it multiplies both.
             vectors = np.array([h.size > 1 for h in self.movable])[self.owner]
             for taken in (support, support & vectors):
-                ridge = Ridge(raised, self._coefficients(np.flatnonzero(taken)), self.logs)
+                own = self._coefficients(np.flatnonzero(taken))
+                ridge = Ridge((*raised, *(End(*one, -1) for one in own)), self.logs)
                 if self._stays(ridge):
                     yield ridge
                     break
@@ -197,13 +185,11 @@ class _Finder:
             return None
         pairs = sorted(set(zip(self.owner[lowered], self.owner[taken], strict=True)))
         same = [(self.owner[lowered] == i) & (self.owner[taken] == j) for i, j in pairs]
-        return Ridge(
-            (self._latents(one),),
-            tuple(self._coefficients(lowered[own])[0] for own in same),
-            self.logs,
-            (self._latents(other),),
-            tuple(self._coefficients(taken[own])[0] for own in same),
-        )
+        ends = [End(*self._latents(one), 1, *self._latents(other))]
+        for own in same:
+            (low,), (their,) = self._coefficients(lowered[own]), self._coefficients(taken[own])
+            ends.append(End(*low, -1, *their))
+        return Ridge(tuple(ends), self.logs)
 
     def _classes(self, block: int) -> list[_Class]:
         """Return the factors of a block: slices along an axis that share no coefficient, or all."""
@@ -283,7 +269,7 @@ class _Finder:
                 before, after, rtol=_ROUNDING, atol=_ROUNDING * np.abs(before).max()
             ):
                 return False
-        return bool(ridge.raised and ridge.lowered)
+        return len({end.sign for end in ridge.ends}) == 2
 
 
 def _random(rng: np.random.Generator, model: LatentGaussianModel, point: Point) -> dict[str, Array]:

@@ -32,8 +32,10 @@ from .work import (
 )
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
-#: and, with the number of a level added, while that moves against the hyperparameters.
+#: and, with the number of a level added, while that moves against the hyperparameters; or less the
+#: number of a ridge along it.
 BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(4)
+ALONG_RIDGE = np.int64(-1)
 
 
 def log_evidence(work: Work) -> float:
@@ -92,14 +94,49 @@ def log_likelihood(p: Problem, w: Work) -> float:
     return total
 
 
+@inner
+def read_row(p: Problem, w: Work, row: Array) -> None:
+    """Write registers of what all blocks draw, and run the tape."""
+    values = p.shared.values
+    for k in range(values.shape[0]):
+        w.registers[values[k, 0]] = row[values[k, 1]]
+    run_tape(p.density, w.registers)
+
+
+@inner
+def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
+    """Write the values of ``w.row`` moved by s along a ridge, and their log density."""
+    row, moved, ends, latents = w.row, w.moved[1:], p.shared.ends, p.shared.latents
+    value = p.shared.ridges[number, 1] * s
+    for j in range(row.size):
+        moved[j] = row[j]
+    for k in range(p.shared.ridges[number, 0], p.shared.ridges[number + 1, 0]):
+        at, source, by = ends[k, 0], ends[k, 1], ends[k, 2] * s
+        if source >= 0:
+            moved[at] += by * (exp(row[source]) if ends[k, 4] else row[source])
+        elif ends[k, 3]:
+            moved[at] += by
+        else:
+            moved[at] *= exp(by)
+    read_row(p, w, moved)
+    value += w.registers[p.log_prior]
+    for i in range(latents.shape[0]):
+        away = moved[latents[i, 1]] - w.registers[latents[i, 0]]
+        value -= 0.5 * (away / w.s[i]) ** 2
+    w.found[VALUE] = value if math.isfinite(value) else -math.inf
+
+
 @outer
 def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
     It is with the latents integrated out given ω, times Σ_k exp r(f(θ, ν_k)) where ``how`` is
     BY_ENSEMBLE; or given the latents with ω integrated out, where ``how`` is BY_LIKELIHOOD or more.
-    These are ``w.v``, which a level moves.
+    These are ``w.v``, which a level moves. Along a ridge x is s, see :class:`.Ridge`.
     """
+    if how <= ALONG_RIDGE:
+        _evaluate_along(p, w, x[0], ALONG_RIDGE - how)
+        return True
     r, sums, s, half = w.registers, w.sums, w.s, w.half
     theta = p.theta
     if how >= BY_LIKELIHOOD:

@@ -114,7 +114,7 @@ class FixedLoop(NativeLoop):
 
     def _made(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, tune: bool,
+        updates: Mapping[str, Any], steps: int, tune: bool, beside: Any = (),
     ) -> Block:  # fmt: skip
         outputs, stats = np.empty((steps, self._v.size)), np.empty((4, steps))
         if not steps or sampler.follows:

@@ -18,12 +18,14 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_saddlepoint,
     fill_by_thinning,
 )
+from pymc_augconj.engines.gibbs.moves.ridges import MOST
 from pymc_augconj.linalg.sparse_kernels import solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
 from .density import (
+    ALONG_RIDGE,
     BY_ENSEMBLE,
     BY_EVIDENCE,
     BY_LEVEL,
@@ -31,6 +33,7 @@ from .density import (
     evaluate,
     log_likelihood,
     log_of_component,
+    read_row,
 )
 from .entries import Entries
 from .entry_slices import update_entries
@@ -279,25 +282,54 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
 
 @inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
-    """Evaluate all that the first step reads; return whether the predictors are finite."""
-    r = w.registers
-    for part, values in ((p.theta, x), (p.likelihood, x_likelihood)):
-        for i in range(values.size):
-            r[part[i]] = values[i]
-    run_tape(p.density, r)
+    """Evaluate what the first step reads, of ``w.row`` if there is one; return if η is finite."""
+    r, latents = w.registers, p.shared.latents
+    for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
+        for i in range(own.size):
+            r[part[i]] = own[i]
+    read_row(p, w, w.row)
+    for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
+        for i in range(own.size):
+            own[i] = r[part[i]]
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
+    for i in range(latents.shape[0]):
+        v[i] = (w.row[latents[i, 1]] - r[latents[i, 0]]) / w.s[i]
     read_part(p.held, r, w.file, OF_PARAMETERS)
     hold(p, w)
     return predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta)
+
+
+@inner
+def _move_along_ridges(
+    rng: np.random.Generator, p: Problem, w: Work, u: Learned, along: Index
+) -> int:
+    """Move values of ``w.row`` along ridges; return the evaluations, −1 where one has no value."""
+    n, count = along.size, 0
+    first = int(n * rng.random()) if n > MOST else 0
+    for k in range(min(n, MOST)):
+        i = (first + k) % n
+        own = Learned(
+            u.centre[i : i + 1], u.axes[i : i + 1], u.inverse[i : i + 1], u.number[i : i + 1],
+            u.mean[i : i + 1], u.scatter[i : i + 1], 0, along[i], u.tune, u.widths[i : i + 1],
+            u.n_tunes[i : i + 1],
+        )  # fmt: skip
+        w.moved[0] = 0.0
+        evaluate(p, w, w.moved[:1], ALONG_RIDGE - i)
+        if not math.isfinite(w.found[VALUE]):
+            return -1
+        count += 1 + update(rng, p, w, own, w.moved[:1], ALONG_RIDGE - i)
+        for j in range(w.row.size):
+            w.row[j] = w.moved[1 + j]
+    return count
 
 
 @njit(**WITHOUT_COUNTS, nogil=True)
 def run_steps(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, u: Learned, x: Array,
     u_likelihood: Learned, x_likelihood: Array, u_level: Learned, x_level: Array,
-    widths: Array, n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float,
-    outputs: Array, stats: Array,
+    u_ridges: Learned, along: Index, widths: Array, n_tunes: Index, v: Array, sweeps: int,
+    slices: int, overrelaxation: float, outputs: Array, stats: Array,
 ) -> int:  # fmt: skip
     """Make steps; return how many were made.
 
@@ -307,6 +339,8 @@ def run_steps(
     u, x, u_likelihood, x_likelihood, u_level, x_level
         Both parts of θ, and that of the second that levels move against; they are overwritten; and
         their updates.
+    u_ridges, along
+        The updates along all ridges, one after the other, and their slices along axes.
     widths, n_tunes
         What updates by entry have learned, of vectors whose registers are written; overwritten.
     v : ndarray
@@ -318,7 +352,7 @@ def run_steps(
     overrelaxation : float
         a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
     outputs : ndarray, shape (count, n)
-        Written, for each step what is recorded.
+        Written, for each step what is recorded; of one step in ``w.row``, if there is one.
     stats : ndarray, shape (N_STATS, count)
         Written.
     """
@@ -383,6 +417,11 @@ def run_steps(
         if is_held:
             square = present(p, w, v)
         _write(p, w, v, square, outputs[step], stats[:, step])
+        if along.size:
+            made = _move_along_ridges(rng, p, w, u_ridges, along)
+            if made < 0:
+                return step
+            count += made
         stats[2, step], stats[3, step], stats[4, step] = count, slices * sweeps, trials
         stats[5, step] = ratio
     return stats.shape[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
+from pymc_augconj.engines.gibbs.moves.ridges import ALONG, Ridge
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
@@ -19,6 +20,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
 from .problem import MOVES, columns_of, make_problem
+from .shared import Columns
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
@@ -68,6 +70,8 @@ class Block:
     log_density, log_evidence, evaluations : ndarray, shape (steps,)
     slices, trials, residual : ndarray, shape (steps,)
         Elliptical slices, evaluations that these took, and r, where sites are held.
+    trials_beside : sequence of ndarray
+        Evaluations of each of the slices of other latents that are drawn in turn.
     statistics : dict
         A sequence of length ``steps`` for every statistic, written by :class:`.AugmentedGibbs`.
     """
@@ -81,6 +85,7 @@ class Block:
     slices: Array
     trials: Array
     residual: Array
+    trials_beside: Sequence[Array] = ()
     statistics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,6 +108,10 @@ class NativeLoop:
     point : mapping
     recorded : OnTape, optional
         A function of the point whose values are recorded too, unless it has no tape.
+    beside : sequence of GibbsSampler
+        Those of latents that are drawn after the first ones, which they multiply.
+    ridges : sequence of Ridge
+        Of all; they are moved along before the others are drawn.
 
     Raises
     ------
@@ -110,9 +119,13 @@ class NativeLoop:
         If it cannot make the model's steps.
     """
 
-    def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
-        self._problem, self._entries, self.layout = make_problem(sampler.chain, point)
-        self._recorded = of_all_steps(recorded, self.layout.entries, self._problem.outputs.size)
+    def _read_block(
+        self, sampler: GibbsSampler, point: Point, columns: Columns, ridges: Sequence[Ridge] = ()
+    ) -> None:
+        """Read the model of a sampler's latents."""
+        self._problem, self._entries, self.layout = make_problem(
+            sampler.chain, point, columns=columns, ridges=ridges
+        )
         if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
         from . import density, held, kernel, slices, work  # which import Numba
@@ -122,9 +135,26 @@ class NativeLoop:
         of_entries, w = self._entries.densities, self._work
         for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
             held.read_part(tapes, w.registers, file, held.OF_DATA)
-        self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
+
+    def __init__(
+        self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None,
+        beside: Sequence[GibbsSampler] = (), ridges: Sequence[Ridge] = (),
+    ) -> None:  # fmt: skip
+        every: list[Any] = []
+        for own in (sampler, *beside) if beside else ():
+            every += [*own.chain.plan.updated, *own.model.blocks]
+        spans = columns_of([one.shape for one in every])
+        columns = dict(zip([one.value_name for one in every], spans, strict=True))
+        self._read_block(sampler, point, columns, ridges)
+        self.layout = self.layout._replace(entries=columns or self.layout.entries)
+        self._beside = [object.__new__(NativeLoop) for _ in beside]
+        for loop, other in zip(self._beside, beside, strict=True):
+            loop._read_block(other, point, columns)
+            loop._work = loop._work._replace(row=self._work.row)
+        self._size = max(own.stop for own, _ in self.layout.entries.values())
+        self._recorded = of_all_steps(recorded, self.layout.entries, self._size)
         self._block: Block | None = None
 
     def whitened(self, point: Point) -> Array | None:
@@ -140,21 +170,25 @@ class NativeLoop:
 
     def run(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, *, tune: bool,
+        updates: Mapping[str, Any], steps: int, *, tune: bool, beside: Sequence[Any] = (),
     ) -> Block:  # fmt: skip
         """Make steps; fewer where one is for Python, perhaps none.
 
         ``updates`` are those of hyperparameters, by move, with a ``schedule`` as
-        :class:`.SliceUpdate`; they learn if told to ``tune``.
+        :class:`.SliceUpdate`; they learn if told to ``tune``. ``beside`` has the generator, sampler
+        and updates of each block of latents that is drawn after the first.
         """
-        if self.whitened(point) is None:
+        if not beside and self.whitened(point) is None:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
-        given, v = rng.bit_generator.state, self._v
-        block = self._made(rng, sampler, point, updates, steps, tune)
+        generators = [rng.bit_generator, *(own.bit_generator for own, *_ in beside)]
+        given, v = [one.state for one in generators], self._v
+        block = self._made(rng, sampler, point, updates, steps, tune, beside)
         if block.steps < steps:
             # The step that was begun is undone.
-            rng.bit_generator.state, self._v = given, v
-            block = self._made(rng, sampler, point, updates, block.steps, tune)
+            self._v = v
+            for one, state in zip(generators, given, strict=True):
+                one.state = state
+            block = self._made(rng, sampler, point, updates, block.steps, tune, beside)
         self._block = block
         return block
 
@@ -193,10 +227,47 @@ class NativeLoop:
 
     def _made(
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
-        updates: Mapping[str, Any], steps: int, tune: bool,
+        updates: Mapping[str, Any], steps: int, tune: bool, beside: Sequence[Any] = (),
     ) -> Block:  # fmt: skip
-        p, kernel, v = self._problem, self._kernel, self._v.copy()
-        outputs, stats = np.empty((steps, p.outputs.size)), np.empty((kernel.N_STATS, steps))
+        turns = [self._turn(rng, sampler, point, updates, tune)]
+        for loop, (own_rng, own, own_updates) in zip(self._beside, beside, strict=True):
+            turns.append(loop._turn(own_rng, own, point, own_updates, tune))
+        n_stats = self._kernel.N_STATS + len(beside)
+        outputs, stats = np.empty((steps, self._size)), np.empty((n_stats, steps))
+        if beside:
+            self._work.row[:] = np.concatenate([point[x].ravel() for x in self.layout.entries])
+            done = self._in_turn([given for given, _ in turns], outputs, stats)
+        else:
+            done = self._kernel.run_steps(*turns[0][0], outputs, stats)
+        for _, keep in turns if done == steps else ():
+            keep()
+        return self._block_of(outputs[:done], stats[:, :done], point)
+
+    def _in_turn(self, turns: Sequence[tuple[Any, ...]], outputs: Array, stats: Array) -> int:
+        """Make steps of all latents, one block after the other; return their number."""
+        from numba import typeof
+
+        row, run, n = self._work.row, self._kernel.run_steps, self._kernel.N_STATS
+        found, stop, calls = np.empty((len(turns), n, 1)), 0, []
+        for loop, turn, own in zip((self, *self._beside), turns, found, strict=True):
+            start, stop = stop, stop + loop._problem.outputs.size
+            given = *turn, row[None, start:stop], own
+            # To find types takes longer than the arithmetic of a step.
+            calls.append((run.compile(tuple(map(typeof, given))), given))
+        for step in range(len(outputs)):
+            if not all(call(*given) for call, given in calls):
+                return step
+            outputs[step], stats[:n, step] = row, found[0, :, 0]
+            # The density is that of all.
+            stats[0, step], stats[2, step] = found[-1, 0, 0], found[:, 2, 0].sum()
+            stats[n:, step] = found[1:, 4, 0] / np.maximum(found[1:, 3, 0], 1.0)
+        return len(outputs)
+
+    def _turn(
+        self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
+        updates: Mapping[str, Any], tune: bool,
+    ) -> tuple[tuple[Any, ...], Callable[[], None]]:  # fmt: skip
+        """Return what the kernel is given of some latents, and what keeps what it has written."""
         xs = {move: self._flat(point, move) for move in MOVES}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
@@ -204,19 +275,27 @@ class NativeLoop:
         self._work.registers[self._entries.of_theta] = self._flat(point, BY_ENTRY)
         widths = np.concatenate([np.empty(0), *(state["widths"] for state in by_entry)])
         n_tunes = np.array([state["n_tunes"] for state in by_entry], dtype=np.intp)
-        slices = self._hold(sampler)
-        done = kernel.run_steps(
-            rng, p, self._entries, self._work, *parts, widths, n_tunes, v, self._sweeps, slices,
-            OVERRELAXATION, outputs, stats,
-        )  # fmt: skip
-        if done == steps:
+        # Those along ridges are one after the other in the same arrays.
+        names = [f"{ALONG}{i}" for i in range(len(self._problem.shared.ridges) - 1)]
+        ridges = [self._learned(updates[name], 1, tune) for name in names]
+        along = np.array([own.along for own in ridges], dtype=np.intp)
+        fields = zip(*(ridges or [learned["level"]]), strict=True)
+        every: Any = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
+        v, slices, of = self._v.copy(), self._hold(sampler), self._slices.Learned
+
+        def keep() -> None:
             self._v = v
             each = np.split(widths, self._entries.begin[1:])
-            for learned_by_entry, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
-                learned_by_entry |= {"widths": own_widths, "n_tunes": int(n)}
+            for state, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
+                state |= {"widths": own_widths, "n_tunes": int(n)}
+            for i, name in enumerate(names):
+                own: Any = (x[i : i + 1] if isinstance(x, np.ndarray) else x for x in every)
+                learned[name] = of(*own)
             if tune:
                 self._take(updates, learned)
-        return self._block_of(outputs[:done], stats[:, :done], point)
+
+        given = rng, self._problem, self._entries, self._work, *parts, of(*every), along
+        return (*given, widths, n_tunes, v, sampler.sweeps, slices, OVERRELAXATION), keep
 
     def _take(self, updates: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         """Take what updates have learned."""
@@ -226,14 +305,14 @@ class NativeLoop:
             updates[move].state |= state | steps_out
             updates[move].end_window()
 
-    def _block_of(self, outputs: Array, stats: Iterable[Array], names: Iterable[str]) -> Block:
+    def _block_of(self, outputs: Array, stats: Any, names: Iterable[str]) -> Block:
         def column(own: slice, shape: tuple[int, ...]) -> Array:
             return outputs[:, own].reshape(-1, *shape)
 
         layout = self.layout
+        fields: Any = *stats[:6], list(stats[6:])
         entries = {name: column(*layout.entries[name]) for name in names}
         further = None if self._recorded is None else self._recorded(outputs)
-        fields: Any = stats
         return Block(outputs, entries, further, *fields)
 
     def _flat(self, point: Point, move: str) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
+from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
@@ -31,6 +32,7 @@ from pymc_augconj.typing import Array, Index
 from .entries import Design, Entries, make_design, read_entries
 from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
+from .shared import Columns, Shared, read_shared
 from .sums import Polynomial, SumBuilder
 
 #: Updates of hyperparameters that the loop makes.
@@ -86,6 +88,8 @@ class Problem(NamedTuple):
         Relative rounding error of a sum over observations.
     latents, outputs : ndarray of int
         Registers of the latents, and of what is recorded.
+    shared : Shared
+        What it reads of other blocks of latents.
     """
 
     density: Index
@@ -127,6 +131,7 @@ class Problem(NamedTuple):
     digits: float
     latents: Index
     outputs: Index
+    shared: Shared
 
 
 class Layout(NamedTuple):
@@ -141,21 +146,23 @@ class Layout(NamedTuple):
 
 
 def make_problem(
-    chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows
-) -> tuple[Problem, Entries, Layout]:
+    chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows,
+    columns: Columns | None = None, ridges: Sequence[Ridge] = (),
+) -> tuple[Problem, Entries, Layout]:  # fmt: skip
     """Return a model for the native loop, its vectors by entry, and what is recorded.
 
-    ``point`` is that of the chain, and ``change`` is applied to its sites.
+    ``point`` is that of the chain, and ``change`` is applied to its sites. ``columns`` are those of
+    values of several chains, if others draw some, and values of them move along ``ridges``.
 
     Raises
     ------
     NoTapeError
         If the step of this model is Python's alone.
     """
-    pattern = _pattern(chain, point)
+    pattern = _pattern(chain, point, is_alone=not columns)
     model, tape = chain.model, TapeBuilder()
     plan = chain.plan
-    entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in plan.updated}
+    entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
     log_prior = tape.evaluate(model.log_prior, entries)
     std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
     slots = read_slots(model, tape, entries)
@@ -165,6 +172,7 @@ def make_problem(
     sums = _sums(pattern, sites, slots, offset, tape)
     order = pattern.pattern.order
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
+    shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
     log_det = _log_det(model, std, tape)
     latents = tape.inputs((order.size,))
@@ -204,6 +212,7 @@ def make_problem(
         digits=EPS * math.sqrt(model.n_rows),
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in outputs]),
+        shared=shared,
     )
     return _contiguous(problem), _contiguous(by_entry), layout
 
@@ -264,10 +273,10 @@ def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int
     return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
-def _pattern(chain: Chain, point: Point) -> GramPattern:
+def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> GramPattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
-    others = plan.joint, plan.prior_only, plan.of_blocks, plan.left_to_pymc
+    others = plan.joint, plan.prior_only, plan.of_blocks, is_alone and plan.left_to_pymc
     of_likelihood = {h.value_name for h in plan.likelihood}
     scales = [name for b in model.blocks for name in b.scale.names]
     exact = [name for data in chain.data if data.exact for name in data.site.params.names]

@@ -43,7 +43,8 @@ class Work(NamedTuple):
     :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
-    ``kept`` is ω meanwhile. ``terms`` are log densities of components.
+    ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``row`` are the values of
+    all blocks; ``moved`` are s and these, moved by it along a ridge.
     """
 
     eta: Array
@@ -70,6 +71,8 @@ class Work(NamedTuple):
     level: Array
     kept: Array
     terms: Array
+    row: Array
+    moved: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -94,7 +97,7 @@ def make_work(problem: Problem) -> Work:
         np.empty((n, problem.border)),
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
-        np.empty((3, max(problem.theta.size, problem.likelihood.size))),
+        np.empty((3, max(problem.theta.size, problem.likelihood.size, 1))),
         np.empty((1, size)),
         np.empty(1),
         np.empty(8),
@@ -103,4 +106,6 @@ def make_work(problem: Problem) -> Work:
         np.empty((2, size)),
         np.empty(omega.size),
         np.empty(n_drawn),
+        np.empty(problem.shared.size),
+        np.empty(1 + problem.shared.size),
     )
