@@ -97,7 +97,8 @@ def importance_sample(model: Model, around: Array, rng: np.random.Generator) -> 
         log_t = proposal.logpdf((draws - centre) / spread) - np.log(spread).sum() + np.log1p(-share)
         log_proposal = np.logaddexp(log_prior + np.log(share), log_t)
         log_weights = log_prior + log_likelihood - log_proposal
-    log_weights[np.isnan(log_weights)] = -np.inf
+    # Where exponentials overflow PyMC's density may be no number, or +∞.
+    log_weights[~(log_weights < np.inf)] = -np.inf
     return Weighted(draws, np.exp(log_weights - logsumexp(log_weights)))
 
 
