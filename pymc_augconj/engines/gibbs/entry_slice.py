@@ -16,7 +16,9 @@ from pymc_augconj.typing import Array, Generator
 _MAX_STEPS = 100
 
 
-def entry_slices(evaluate: Callable[[Any, Array, Array], None]) -> Callable[..., Any]:
+def entry_slices(
+    evaluate: Callable[[Any, Array, Array], None], where: Callable[..., Array] = np.where
+) -> Callable[..., Any]:
     """Return a function of ``(given, rng, start, widths)`` that updates all entries.
 
     ``evaluate(given, x, value)`` writes their log densities at x. Intervals of length ``widths``
@@ -43,13 +45,13 @@ def entry_slices(evaluate: Callable[[Any, Array, Array], None]) -> Callable[...,
                 grows &= count < most
         x, searched = start, np.ones(start.size, np.bool_)
         while searched.any():
-            at = np.where(searched, lower + (upper - lower) * rng.random(start.size), x)
+            at = where(searched, lower + (upper - lower) * rng.random(start.size), x)
             evaluate(given, at, value)
             # The start is in its own slice, whatever rounding says.
             searched &= ~((value >= level) | (at == start))
-            x = np.where(searched, x, at)
-            lower = np.where(searched & (at < start), at, lower)
-            upper = np.where(searched & (at >= start), at, upper)
+            x = where(searched, x, at)
+            lower = where(searched & (at < start), at, lower)
+            upper = where(searched & (at >= start), at, upper)
         return x, upper - lower
 
     return update

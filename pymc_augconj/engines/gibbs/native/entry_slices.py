@@ -9,7 +9,7 @@ from numba import njit
 
 from pymc_augconj.engines.gibbs.entry_slice import entry_slices
 from pymc_augconj.python_mode.tape_kernel import run_tape
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
 from .entries import Entries
@@ -57,7 +57,16 @@ def _evaluate(given: tuple[Problem, Entries, Work, Array, int], x: Array, value:
         value[i] = math.inf
 
 
-_update = njit(error_model="numpy")(entry_slices(_evaluate))
+@inner_with_arrays
+def _where(condition: Mask, x: Array, y: Array) -> Array:
+    # NumPy's broadcasts: compiling it takes a third of the update's time.
+    chosen = np.empty(x.size)
+    for i in range(x.size):
+        chosen[i] = x[i] if condition[i] else y[i]
+    return chosen
+
+
+_update = njit(error_model="numpy")(entry_slices(_evaluate, _where))
 
 
 @inner_with_arrays
