@@ -56,6 +56,9 @@ _MANY = 2e8
 
 # A solver that is refused so many times, and in this share of times, is not preferred any more.
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
+# Unless another takes so many times its multiplications: tuning tries values far out, whose refusal
+# costs less than the steps of a map in dense matrices.
+_COSTLY = 200.0
 
 
 def cheapest_solver(
@@ -94,10 +97,12 @@ def choose_solver(
 class CertifiedSolver:
     """Conditions by one solver, and by others where its log normaliser has no digits.
 
-    Each of ``ways`` makes a :class:`.Solver` when it is first used; the preferred one is first.
+    Each of ``ways`` makes a :class:`.Solver` when it is first used; the preferred one is first, and
+    stays so unless it ``may_change``.
     """
 
-    def __init__(self, ways: Sequence[Callable[[], Solver]]) -> None:
+    def __init__(self, ways: Sequence[Callable[[], Solver]], *, may_change: bool = True) -> None:
+        self._may_change = may_change
         self._ways = tuple(ways)
         self._makers = list(ways)
         self._solvers: list[Solver] = []
@@ -140,6 +145,7 @@ class CertifiedSolver:
         Raises UncertainEvidenceError if the estimated rounding error of the log normaliser is above
         one nat, or no solver has a posterior.
         """
+        settle = settle and self._may_change
         if settle:
             self._reconsider()
         self._asked += alone
@@ -231,7 +237,9 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
         kinds = [choose_solver(blocks, groups), *_alternatives(blocks, groups, cheapest)]
         ways += [partial(kind, blocks, groups) for kind in kinds]
-    return CertifiedSolver(ways)
+    others = [k.multiplications(blocks, groups) for k in _alternatives(blocks, groups, cheapest)]
+    most = _COSTLY * max(_FEW, cheapest.multiplications(blocks, groups))
+    return CertifiedSolver(ways, may_change=min(others, default=0.0) <= most)
 
 
 def solver_of_fit(blocks: Sequence[LatentBlock], groups: RowGroups, name: str) -> CertifiedSolver:
