@@ -56,9 +56,9 @@ _MANY = 2e8
 
 # A solver that is refused so many times, and in this share of times, is not preferred any more.
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
-# Unless another takes so many times its multiplications: tuning tries values far out, whose refusal
-# costs less than the steps of a map in dense matrices.
-_COSTLY = 200.0
+# But a sparse factor is, if the next takes so many times its multiplications: tuning tries values far
+# out, whose refusal costs less than the steps of a map in dense matrices.
+_COSTLY = 30.0
 
 
 def cheapest_solver(
@@ -237,9 +237,10 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
         kinds = [choose_solver(blocks, groups), *_alternatives(blocks, groups, cheapest)]
         ways += [partial(kind, blocks, groups) for kind in kinds]
-    others = [k.multiplications(blocks, groups) for k in _alternatives(blocks, groups, cheapest)]
     most = _COSTLY * max(_FEW, cheapest.multiplications(blocks, groups))
-    return CertifiedSolver(ways, may_change=min(others, default=0.0) <= most)
+    others = [k.multiplications(blocks, groups) for k in _alternatives(blocks, groups, cheapest)]
+    is_cheap = cheapest is not PrecisionSolver or not others or others[0] <= most
+    return CertifiedSolver(ways, may_change=is_cheap)
 
 
 def solver_of_fit(blocks: Sequence[LatentBlock], groups: RowGroups, name: str) -> CertifiedSolver:

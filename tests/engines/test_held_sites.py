@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
@@ -16,6 +18,9 @@ from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.latents.by_precision import PrecisionPosterior, PrecisionSolver
+from pymc_augconj.latents.choice import solver_of_step
+from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.plan import held_names, make_plan
 
 FALSE_ALARMS = 1e-5  # of each test
@@ -467,3 +472,29 @@ def test_a_mode_of_little_mass_does_not_hold_the_chain(monkeypatch, is_seen):
         size = float(az.ess(found[None]))
         assert size > 300
         assert abs(found.mean() - expected) < 4.5 * found.std() / np.sqrt(size)
+
+
+def test_maps_and_lattices_stay_with_their_sparse_factor():
+    """Values far out that are refused in tuning lead to dense matrices where these are cheap."""
+    line = np.arange(12)
+    W = sparse.lil_array((144, 144))
+    for i, j in itertools.product(line, line[:-1]):
+        for a, b in ((12 * i + j, 12 * i + j + 1), (12 * j + i, 12 * j + i + 12)):
+            W[a, b] = W[b, a] = 1.0
+    with pm.Model() as areas:
+        shared = pac.ICAR("shared", W=W.tocsr(), scaled=True)
+        alone = pm.Normal("alone", 0, pm.HalfNormal("sd"), shape=144)
+        pm.Poisson("y", pm.math.exp(shared + alone), observed=np.ones(144))
+    with pm.Model() as lattice:
+        ls = pm.InverseGamma("ls", 4, 8)
+        field = pac.MaternField("field", ls, 1.0, nu=1, grid=(12, 12), padding=6.0)
+        pm.Poisson("y", pm.math.exp(field[:144:2]), observed=np.ones(72))
+    for model in (areas, lattice):
+        found = pac.recognize(model)
+        priors = LatentPriors(found.model, [found.start])
+        solver, n = solver_of_step(found.model.blocks, priors.groups), found.model.n_rows
+        solver.state = {**solver.state, "_asked": 100, "_refused": 50}
+        sites = priors.groups.sites(np.zeros(n), np.ones(n), np.zeros(n))
+        posterior = solver.posterior(priors.at(found.start), sites, settle=True)
+        assert isinstance(posterior, PrecisionPosterior)
+        assert isinstance(solver.preferred, PrecisionSolver)
