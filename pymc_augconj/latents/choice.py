@@ -56,8 +56,8 @@ _MANY = 2e8
 
 # A solver that is refused so many times, and in this share of times, is not preferred any more.
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
-# But a sparse factor is, if the next takes so many times its multiplications: tuning tries values far
-# out, whose refusal costs less than the steps of a map in dense matrices.
+# But a sparse factor is, if the next takes so many times its multiplications: tuning tries values
+# far out, whose refusal costs less than the steps of a map in dense matrices.
 _COSTLY = 30.0
 
 
