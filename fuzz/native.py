@@ -22,7 +22,7 @@ _ROUNDING = 1e-6
 
 def compare_steps(model: Model, seed: int = 0) -> Outcome:
     """Make single steps in both ways, each from the state and the random numbers that Python's
-    chain has come to, and compare every value, the log density and the numbers drawn.
+    chain has come to, and compare every value, the evaluations and the state of the numbers.
 
     A slice whose level rounding decides takes another way; so one step in twenty may differ.
     """
@@ -37,12 +37,12 @@ def compare_steps(model: Model, seed: int = 0) -> Outcome:
         return Outcome("unverified", "the sampler is not settled")
     sampler.chain.verifies = False  # which takes further random numbers
     updates = {move: partial(own, tune=False) for move, own in step._updates.items()}
+    try:
+        loop = NativeLoop(sampler, point)
+    except NoTapeError as error:
+        return Outcome("read in Python", str(error))
     rows, differences = [], []
     for _ in range(_STEPS):
-        try:
-            loop = NativeLoop(sampler, point)
-        except NoTapeError as error:
-            return Outcome("read in Python", str(error))
         given = rng.bit_generator.state
         block = loop.run(rng, sampler, point, step._updates, 1, tune=False)
         after, rng.bit_generator.state = rng.bit_generator.state, given

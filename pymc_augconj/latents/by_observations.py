@@ -51,7 +51,7 @@ def _without_flat(rotation: Rotation, diagonal: Array, sites: SiteSum) -> tuple[
     if not rotation.parts or kept.all() or not kept.any() or (diagonal < 0.0).any():
         return rotation, diagonal
     # An offset that moves all classes alike is lost in the sites but for rounding.
-    largest = np.abs(sites.h).max() + sum(term.rounded for term in sites.terms)
+    largest = np.abs(sites.h).max() + sites.weighted([term.rounded for term in sites.terms])
     if np.abs(rotation.forward(sites.h)[~kept]).max() > _FLAT * largest:
         return rotation, diagonal
     return rotation.keep(kept), diagonal[kept]

@@ -234,13 +234,15 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
         least = max(_FEW, cheapest.multiplications(blocks, groups))
         if pattern.multiplications <= least and pattern.pattern.corner <= LARGEST_MATRIX:
             ways.append(partial(GramSolver, groups, pattern))
+    others = _alternatives(blocks, groups, cheapest)
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
-        kinds = [choose_solver(blocks, groups), *_alternatives(blocks, groups, cheapest)]
+        kinds = [choose_solver(blocks, groups), *others]
         ways += [partial(kind, blocks, groups) for kind in kinds]
-    most = _COSTLY * max(_FEW, cheapest.multiplications(blocks, groups))
-    others = [k.multiplications(blocks, groups) for k in _alternatives(blocks, groups, cheapest)]
-    is_cheap = cheapest is not PrecisionSolver or not others or others[0] <= most
-    return CertifiedSolver(ways, may_change=is_cheap)
+    may_change = True
+    if cheapest is PrecisionSolver and others:
+        least = max(_FEW, cheapest.multiplications(blocks, groups))
+        may_change = others[0].multiplications(blocks, groups) <= _COSTLY * least
+    return CertifiedSolver(ways, may_change=may_change)
 
 
 def solver_of_fit(blocks: Sequence[LatentBlock], groups: RowGroups, name: str) -> CertifiedSolver:

@@ -44,7 +44,7 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import ndtri
+from scipy.special import gamma, ndtri
 
 from pymc_augconj.typing import Array, Index
 
@@ -146,7 +146,7 @@ def gaussian_cubature(
     (P, len(which), nodes); ``mean`` is (P, N), P at most :data:`MOST_PREDICTORS`; ``cov``, and its
     derivative, (P, P, N). For that a direction without variance gets the variance 1e-12, which
     leaves four digits; no Gaussian without variance along it depends on that. ``rtol`` is relative
-    to 1 + |E|; a site may miss it where a halving would add more than ``most_nodes``.
+    to 1 + |E|; a site may miss it where the grid would have more than ``most_nodes``.
     """
     P, size = mean.shape
     if P == 1:
@@ -163,7 +163,10 @@ def gaussian_cubature(
     totals = np.zeros((1 + P + len(entries), size))
     moments = np.zeros_like(totals)
     active, step, level = everyone, FIRST_STEP, 0
-    while active.size and (nodes := _nodes(P, step, new_only=level > 0)).shape[1] <= most_nodes:
+    # The nodes of a ball, which are not made to be counted.
+    ball = np.pi ** (0.5 * P) / gamma(0.5 * P + 1.0) * HALF_WIDTH**P
+    while active.size and ball <= most_nodes * step**P:
+        nodes = _nodes(P, step, new_only=level > 0)
         weights = np.exp(-0.5 * np.sum(nodes**2, axis=0)) / (2.0 * np.pi) ** (0.5 * P)
         second = [nodes[p] * nodes[q] - (p == q) for p, q in entries]
         basis = weights * np.vstack([np.ones_like(weights), nodes, *second])

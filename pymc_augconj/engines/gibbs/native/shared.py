@@ -18,7 +18,7 @@ Columns = Mapping[str, tuple[slice, tuple[int, ...]]]
 
 
 class Shared(NamedTuple):
-    """What a block reads of a row of ``size`` values; nothing where there is no other block.
+    """A row of ``size`` values that blocks read and draw; empty where there is one block only.
 
     Attributes
     ----------
