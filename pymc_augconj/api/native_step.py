@@ -258,7 +258,7 @@ class AugmentedGibbs(PythonGibbs):
         expected, self._evidence = self._evidence, None
         others = [(own.rng, own._sampler, own._updates) for own in self._both[1:]]
         if expected is not None and not others:
-            loop.check_evidence(sampler, point, expected)
+            loop.check_evidence(sampler, point, updates, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune, beside=others)
         made = block.steps
         seconds = max(time.perf_counter() - begin, 1e-6)

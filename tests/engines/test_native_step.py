@@ -451,13 +451,13 @@ def test_a_wrong_loop_is_found():
     step, loop, point = both(slopes)
     updates, rng = step._updates, np.random.default_rng(3)
     ((after, info),) = python_steps(step, rng, point, 1)
-    loop.check_evidence(step._sampler, after, info.log_evidence)
+    loop.check_evidence(step._sampler, after, updates, info.log_evidence)
     block = loop.run(rng, step._sampler, after, updates, 5, tune=False)
     *_, last = block.points()
     loop.check_density(step._sampler, last, block.log_density[-1])
     loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
-        loop.check_evidence(step._sampler, after, info.log_evidence)
+        loop.check_evidence(step._sampler, after, updates, info.log_evidence)
     with pytest.raises(pac.AugmentationError, match="expected a log density of"):
         loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
 

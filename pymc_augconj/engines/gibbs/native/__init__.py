@@ -1,6 +1,7 @@
 """The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
 
 ================  ========================================================================
+``compilation``   decorators of compiled functions
 ``density``       the log density of hyperparameters
 ``entries``       vectors that are updated by entry, and designs of rows
 ``entry_slices``  their updates

@@ -12,24 +12,11 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
+from .compilation import inner, inner_in_any_order, inner_with_arrays
 from .held import OF_PARAMETERS, log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
-from .work import (
-    BASE,
-    EVIDENCE,
-    FIT,
-    NO,
-    REST,
-    START,
-    VALUE,
-    YES,
-    Work,
-    inner,
-    inner_in_any_order,
-    inner_with_arrays,
-    outer,
-)
+from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
 #: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
 #: and, with the number of a level added, while that moves against the hyperparameters; or less the
@@ -126,7 +113,7 @@ def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
     w.found[VALUE] = value if math.isfinite(value) else -math.inf
 
 
-@outer
+@inner
 def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.engines.gibbs.entry_slice import entry_slices
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
+from .compilation import inner, inner_with_arrays
 from .entries import Entries
 from .problem import Problem
-from .work import COUNT, FAILED, Work, inner, inner_with_arrays
+from .work import COUNT, FAILED, Work
 
 
 @inner
@@ -66,7 +66,7 @@ def _where(condition: Mask, x: Array, y: Array) -> Array:
     return chosen
 
 
-_update = njit(error_model="numpy")(entry_slices(_evaluate, _where))
+_update = inner_with_arrays(entry_slices(_evaluate, _where))
 
 
 @inner_with_arrays
@@ -85,7 +85,9 @@ def update_entries(
         w.found[COUNT] = 0.0
         _, found = _update((p, e, w, v, number), rng, r[e.of_theta[own]], widths[own])
         if tune:
-            widths[own] = (n * widths[own] + found) / (n + 1)
+            for i in range(found.size):
+                at = e.begin[number] + i
+                widths[at] = (n * widths[at] + found[i]) / (n + 1)
             n_tunes[number] += 1
         count += int(w.found[COUNT])
     for i in range(v.size):

@@ -11,10 +11,11 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
+from .compilation import inner, inner_in_any_order, inner_with_arrays, outer
 from .entries import Design
 from .problem import Problem
 from .row_tapes import RowTapes
-from .work import YES, Work, inner, inner_in_any_order, inner_with_arrays, outer
+from .work import YES, Work
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100

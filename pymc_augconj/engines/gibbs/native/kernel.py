@@ -24,6 +24,7 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
+from .compilation import WITHOUT_COUNTS, inner, inner_with_arrays
 from .density import (
     ALONG_RIDGE,
     BY_ENSEMBLE,
@@ -53,21 +54,7 @@ from .held import (
 from .problem import Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .slices import Learned, update
-from .work import (
-    BASE,
-    EVIDENCE,
-    FIT,
-    NO,
-    REST,
-    START,
-    VALUE,
-    WITHOUT_COUNTS,
-    YES,
-    Work,
-    inner,
-    inner_with_arrays,
-    outer,
-)
+from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
 #: that these took, and r.
@@ -217,7 +204,7 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     _add_up(p, w)
 
 
-@outer
+@inner
 def hold(p: Problem, w: Work) -> None:
     """Take the held sites of the present parameters; add up what depends on them."""
     if w.h.size:
@@ -331,7 +318,7 @@ def run_steps(
     u_ridges: Learned, along: Index, widths: Array, n_tunes: Index, v: Array, sweeps: int,
     slices: int, overrelaxation: float, outputs: Array, stats: Array,
 ) -> int:  # fmt: skip
-    """Make steps; return how many were made.
+    """Make steps; return how many were made, or, of none, if the log evidence there has digits.
 
     Parameters
     ----------
@@ -360,6 +347,8 @@ def run_steps(
     by_entry = widths.size > 0
     if not _begin(p, w, x, x_likelihood, v):
         return 0
+    if not stats.shape[1]:
+        return 1 * evaluate(p, w, x, BY_EVIDENCE)
     for step in range(stats.shape[1]):
         count, square, ratio, trials = 0, 0.0, 0.0, 0
         # First comes the move given the latents.

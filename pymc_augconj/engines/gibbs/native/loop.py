@@ -192,20 +192,17 @@ class NativeLoop:
         self._block = block
         return block
 
-    def check_evidence(self, sampler: GibbsSampler, point: Point, expected: float) -> None:
+    def check_evidence(
+        self, sampler: GibbsSampler, point: Point, updates: Mapping[str, Any], expected: float
+    ) -> None:
         """Compare the log evidence at a point with Python's; raise where they differ.
 
         That of models with an ω is of this ω, and not compared.
         """
-        p, w = self._problem, self._work
-        theta, kinds = self._flat(point, "collapsed"), self._density
-        self._hold(sampler)
-        w.registers[p.theta] = theta
-        w.registers[self._entries.of_theta] = self._flat(point, BY_ENTRY)
-        kinds.evaluate(p, w, self._flat(point, "likelihood"), kinds.BY_LIKELIHOOD)
-        self._kernel.hold(p, w)
-        if not p.number.size and kinds.evaluate(p, w, theta, kinds.BY_EVIDENCE):
-            _compare("log evidence", expected, self._density.log_evidence(w))
+        given, _ = self._turn(np.random.default_rng(0), sampler, point, updates, tune=False)
+        has_digits = self._kernel.run_steps(*given, *np.empty((2, 1, 0)))
+        if has_digits and not self._problem.number.size:
+            _compare("log evidence", expected, self._density.log_evidence(self._work))
 
     def check_density(self, sampler: GibbsSampler, point: Point, found: float) -> None:
         """Compare the log density of a point that was made with Python's.
@@ -238,7 +235,7 @@ class NativeLoop:
             self._work.row[:] = np.concatenate([point[x].ravel() for x in self.layout.entries])
             done = self._in_turn([given for given, _ in turns], outputs, stats)
         else:
-            done = self._kernel.run_steps(*turns[0][0], outputs, stats)
+            done = self._kernel.run_steps(*turns[0][0], outputs, stats) if steps else 0
         for _, keep in turns if done == steps else ():
             keep()
         return self._block_of(outputs[:done], stats[:, :done], point)

@@ -9,9 +9,10 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
+from .compilation import inner
 from .density import evaluate
 from .problem import Problem
-from .work import VALUE, Work, inner
+from .work import VALUE, Work
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.typing import Array
 
 from .problem import N_CONSTANTS, Problem
-
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy"}
-_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
-#: Compiles functions that make no arrays, so that none are counted: a call would count every array
-#: of a :class:`.Problem` and :class:`Work`, which takes longer than its arithmetic.
-WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False, **_OPTIONS}
-outer = njit(**WITHOUT_COUNTS)
-#: The same of functions that only compiled ones call; and those of them that make arrays.
-inner = njit(**{**_INNER, "_nrt": False})
-inner_with_arrays = njit(**{**_INNER, "_nrt": True})
-#: Compiles sums that processors may add up in any order.
-inner_in_any_order = njit(**{**_INNER, "_nrt": False, "fastmath": {"contract", "reassoc"}})
-
 
 #: As numbers of NumPy: a function is compiled once more for every literal that it is called with.
 NO, YES = np.array([False, True])
