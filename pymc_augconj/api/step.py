@@ -143,8 +143,8 @@ class PythonGibbs(BlockedStep):
         self.checkpoints: Checkpoints | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
         self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._solver)
-        cheap = is_sparse or not self._solver.repeats
-        self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=cheap)
+        few = 1 if is_sparse else self._solver.sweeps
+        self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, of_solver=few)
         self._default_start = dict(self.recognition.start)
         prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)

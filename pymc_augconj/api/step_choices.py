@@ -23,6 +23,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognizer import Recognition
 
 from .updates import (
+    BriefUpdate,
     EllipticalUpdate,
     EntrywiseSliceUpdate,
     GradientUpdate,
@@ -30,9 +31,8 @@ from .updates import (
     SliceUpdate,
 )
 
-# Draws of (ω, latents) per step if updates of hyperparameters need factorisations; and rows from
-# which drawing ω takes longer than the factorisations of independent latents.
-_SWEEPS, _MANY_ROWS = 4, 500
+# Rows from which drawing ω takes longer than the factorisations of independent latents.
+_MANY_ROWS = 500
 
 # Updates after which further draws of the latents reuse their factorised prior.
 _REUSED = ("joint", "collapsed")
@@ -69,12 +69,15 @@ def choose_updates(
     of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
     mixed = ("likelihood", "level", *of_factors) if hyper_sampler == "auto" else ()
     if hyper_sampler == "auto":
-        # Scales of a map and of its areas' own effects are near zero in turn, tails that
-        # ellipses alone are long in leaving; and structured evidence costs little.
-        structured = any(b.entries is not None or b.grid for b in model.blocks)
+        # Scales of a map and of its areas' own effects are near zero in turn, and lengthscales of a
+        # short series large, tails that ellipses alone are long in leaving; and structured evidence
+        # costs little.
+        series = any(b.inputs is not None for b in model.blocks)
+        structured = series or any(b.entries is not None or b.grid for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
         cheap = several or all(b.is_independent and not b.whitened for b in model.blocks)
-        hyper_sampler = "elliptical" if held and not cheap else "mixed"
+        hyper_sampler = "brief" if series else "mixed"
+        hyper_sampler = "elliptical" if held and not cheap else hyper_sampler
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
     updates: dict[str, type] = {
@@ -86,9 +89,10 @@ def choose_updates(
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,
         "mixed": MixedUpdate,
+        "brief": BriefUpdate,
         "nuts": GradientUpdate,
     }[hyper_sampler]
-    if hyper_sampler == "elliptical" or (hyper_sampler == "mixed" and held):
+    if hyper_sampler == "elliptical" or (hyper_sampler in ("mixed", "brief") and held):
         updates["joint"] = EllipticalUpdate
     return updates
 
@@ -99,19 +103,22 @@ def choose_sweeps(
     plan: Plan,
     held: Collection[str],
     *,
-    is_sparse: bool,
+    of_solver: int,
 ) -> int | None:
-    """Return the draws of the latents in a step; None to choose their number during tuning."""
+    """Return the draws of the latents in a step; None to choose their number during tuning.
+
+    ``of_solver`` are those that pay for many rows.
+    """
     if sweeps is None and held:
         return None
     if sweeps is None:
         # Without ω a second draw of the latents replaces the first.
         augmented = any(s.likelihood.has_auxiliary for s in model.sites)
         updated = any(own for move, own in plan.moves.items() if move.startswith(_REUSED))
-        cheap = is_sparse and model.n_rows > _MANY_ROWS
         # Entries are updated given the latents, and mix as fast as these do.
-        repeats = bool(plan.by_entry) or (updated and not cheap)
-        return _SWEEPS if augmented and repeats else 1
+        many = model.n_rows > _MANY_ROWS and not plan.by_entry
+        repeats = augmented and (updated or bool(plan.by_entry))
+        return (of_solver if many else Solver.sweeps) if repeats else 1
     if not isinstance(sweeps, int | np.integer) or sweeps < 1:
         raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
     return int(sweeps)

@@ -36,6 +36,7 @@ from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
+from .base import BlockPrior
 from .joint import LatentPrior, block_prior
 from .markov import MarkovPrior
 from .posterior import Posterior, Solver
@@ -72,12 +73,20 @@ class _Values:
             coef = np.ones(n_rows) if A.coef is None else A.coef
             used = coef != 0.0
             self.index[used], self.coef[used] = start + A.index[used], coef[used]
+        self._given: _Given | None = None
         #: Whether A is the identity.
         self.is_all = np.array_equal(self.index, np.arange(self.size)) and (self.coef == 1.0).all()
 
     def fits(self, prior: LatentPrior) -> bool:
         """Return whether a prior has the same maps."""
         return all(map(is_, self._maps, prior.maps))
+
+    def given(self, prior: LatentPrior, sites: SiteSum) -> _Given:
+        """Return what depends on sites and border alone: the same for other hyperparameters."""
+        border = [b for i, b in enumerate(prior.blocks) if i not in self.which]
+        if self._given is None or not self._given.is_of(sites, border):
+            self._given = _Given(self, prior, sites, border)
+        return self._given
 
     def sums(self, x: Array) -> Array:
         """Return Aᵀx for x of shape (R,)."""
@@ -92,6 +101,35 @@ class _Values:
         return [u[..., a:b] for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
 
 
+class _Given:
+    """Λᵤ, its inverse, H, (H̄, z) as rows, W, h − ΛA z, and the same in M and its linear term."""
+
+    def __init__(
+        self, own: _Values, prior: LatentPrior, sites: SiteSum, border: list[BlockPrior]
+    ) -> None:
+        self._of, lam, h = (sites.h, sites.lam, *border), sites.lam, sites.h
+        if not (np.isfinite(lam).all() and np.isfinite(h).all()):
+            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
+        precision = own.sums(own.coef * lam)
+        tiny = np.abs(precision) < SMALLEST_PRECISION
+        self.precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
+        self.extra = own.split(1.0 / self.precision)
+        others = [A for i, A in enumerate(prior.maps) if i not in own.which]
+        parts = [b.whitened_design(A) for b, A in zip(border, others, strict=True)]
+        self.H = H = np.hstack([np.empty((lam.size, 0)), *parts])
+        sums = [own.sums(x) for x in (*(lam * column for column in H.T), h)]
+        self.both = np.array(sums) / self.precision
+        self.W = H - own.taken(self.both[:-1]).T
+        self.rest = h - lam * own.taken(self.both[-1])
+        self.linear, self.M = self.W.T @ self.rest, self.W.T @ (lam[:, None] * self.W)
+        self.M[np.diag_indices_from(self.M)] += 1.0
+
+    def is_of(self, sites: SiteSum, border: list[BlockPrior]) -> bool:
+        """Return whether it is that of the same arrays and blocks."""
+        found = (sites.h, sites.lam, *border)
+        return len(found) == len(self._of) and all(map(is_, found, self._of))
+
+
 class FilterPosterior(Posterior):
     """Posterior by Kalman filters and a border; λ may have either sign.
 
@@ -104,49 +142,34 @@ class FilterPosterior(Posterior):
         super().__init__(prior, groups, sites)
         own = self.values = values or _Values(prior)
         self._blocks = [cast(MarkovPrior, prior.blocks[i]) for i in own.which]
-        lam, h = sites.lam, sites.h
-        if not (np.isfinite(lam).all() and np.isfinite(h).all()):
-            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
-        precision = own.sums(own.coef * lam)
-        tiny = np.abs(precision) < SMALLEST_PRECISION
-        self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
-        self._many_stds = _MANY_STDS * min(float(b.var().max()) for b in self._blocks) ** 0.5
-        extra = own.split(1.0 / self._precision)
+        given, h = own.given(prior, sites), sites.h
+        self._precision, self._H, self._W = given.precision, given.H, given.W
+        self._shared, z = given.both[:-1], given.both[-1]
+        var = min(float(np.max(b.motion.variance) + b.array[-1]) for b in self._blocks)
+        self._many_stds = _MANY_STDS * var**0.5
         self._factors = [
             b.with_noise(part)
-            for b, noise in zip(self._blocks, extra, strict=True)
+            for b, noise in zip(self._blocks, given.extra, strict=True)
             for part in noise.reshape(b.block.copies, -1)
         ]
-        z = own.sums(h) / self._precision
-        parts = [
-            prior.blocks[i].whitened_design(prior.maps[i])
-            for i in range(len(prior.blocks))
-            if i not in own.which
-        ]
-        self._H = H = np.hstack([np.empty((lam.size, 0)), *parts])
-        means = [own.sums(lam * column) / self._precision for column in H.T]
-        self._shared = np.array(means).reshape(H.shape[1], own.size)
-        self._W = H - own.taken(self._shared).T
-        both = self._solve(np.vstack([self._shared, z]))
+        both = self._solve(given.both)
         self._solved_shared = both[:-1]
-        rest = h - lam * own.taken(z)
-        linear = self._W.T @ rest + self._shared @ both[-1]
-        M = self._W.T @ (lam[:, None] * self._W) + self._shared @ self._solved_shared.T
-        M[np.diag_indices_from(M)] += 1.0
+        linear = given.linear + self._shared @ both[-1]
+        M = given.M + self._shared @ self._solved_shared.T
         self.log_det = sum(float(np.log(np.abs(f.pivots / f.extra)).sum()) for f in self._factors)
         self.error = sum(f.error for f in self._factors)
         self._chol_M, self.coefficients = M, linear
         if len(M):
-            self._chol_M, of_border, error, _ = cholesky(np.asfortranarray(M), lam)
+            self._chol_M, of_border, error, _ = cholesky(np.asfortranarray(M), sites.lam)
             self.log_det += of_border
             self.error += 0.5 * error
             half = solve_triangle(self._chol_M, linear, False)
             self.coefficients = solve_triangle(self._chol_M, half, True)
         solved = both[-1] - self.coefficients @ self._solved_shared
-        self._rest = rest, solved
+        self._rest = given.rest, solved
         away = z - self.coefficients @ self._shared if len(M) else z
         self._mean = self._through_cov(away, solved)
-        self.centred = own.taken(self._mean) + H @ self.coefficients
+        self.centred = own.taken(self._mean) + given.H @ self.coefficients
         self.size = own.n_latents + own.size
         self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
         self.factor_error = 0.5 * self.error
@@ -356,7 +379,7 @@ class FilterSolver(Solver):
 
     name = "filter"
     differentiable = follows = True
-    ensemble = 1
+    ensemble, sweeps = 1, 2
     _values: _Values | None = None
 
     @classmethod

@@ -131,7 +131,7 @@ class IncompleteSolver(PrecisionSolver):
     pattern_type = IncompletePattern
     differentiable = follows = False
     ensemble = 1
-    augments, repeats = True, False
+    augments, sweeps = True, 1
     #: ν̃, or what it is found from when it is first asked for.
     _nu: Array | None = None
     _present: tuple[Generator, LatentPrior, SiteSum, Array] | None = None

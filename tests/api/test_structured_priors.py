@@ -12,8 +12,9 @@ from scipy.sparse import csr_array
 
 import pymc_augconj as pac
 from pymc_augconj.api.step_choices import choose_updates
-from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
+from pymc_augconj.api.updates import BriefUpdate, EllipticalUpdate, MixedUpdate
 from pymc_augconj.python_mode import python_mode
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 
 N = 8
 RNG = np.random.default_rng(3)
@@ -185,3 +186,20 @@ def test_scales_of_a_map_have_slices_along_axes_too():
     assert choose_updates("elliptical", *rest)["collapsed"] is EllipticalUpdate
     of_one = replace(step.plan, collapsed=(replace(step.plan.collapsed[0], shape=()),))
     assert choose_updates("auto", rest[0], of_one, *rest[2:])["collapsed"] is EllipticalUpdate
+
+
+@pytest.mark.parametrize(("noise", "sweeps", "held"), [("t", 2, ()), ("counts", None, ("y",))])
+def test_series_have_one_ellipse_and_few_sweeps(noise, sweeps, held):
+    """Of a process in linear time an evidence costs as much as a draw."""
+    x = np.linspace(0.0, 20.0, 600)
+    with pm.Model() as model:
+        cov = pm.HalfNormal("eta", 1) ** 2 * pm.gp.cov.Matern32(1, pm.HalfNormal("ls", 5))
+        f = pm.gp.Latent(cov_func=cov).prior("f", X=x[:, None])
+        if noise == "t":
+            pm.StudentT("y", nu=4, mu=f, sigma=1, observed=np.sin(x))
+        else:
+            pm.Poisson("y", pm.math.exp(f), observed=np.arange(600) % 3)
+    with in_linear_time(model):
+        step = pac.AugmentedGibbs()
+    assert (step.sweeps, step.held) == (sweeps, held)
+    assert step._kinds["collapsed"] is BriefUpdate
