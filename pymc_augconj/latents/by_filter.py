@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from operator import is_
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
-from .base import BlockPrior
 from .joint import LatentPrior, block_prior
 from .markov import MarkovPrior
 from .posterior import Posterior, Solver
@@ -84,8 +83,9 @@ class _Values:
     def given(self, prior: LatentPrior, sites: SiteSum) -> _Given:
         """Return what depends on sites and border alone: the same for other hyperparameters."""
         border = [b for i, b in enumerate(prior.blocks) if i not in self.which]
-        if self._given is None or not self._given.is_of(sites, border):
-            self._given = _Given(self, prior, sites, border)
+        of = (sites.h, sites.lam, *border)
+        if self._given is None or not all(map(is_, of, self._given.of)):
+            self._given = _Given(self, prior, of)
         return self._given
 
     def sums(self, x: Array) -> Array:
@@ -104,10 +104,8 @@ class _Values:
 class _Given:
     """Λᵤ, its inverse, H, (H̄, z) as rows, W, h − ΛA z, and the same in M and its linear term."""
 
-    def __init__(
-        self, own: _Values, prior: LatentPrior, sites: SiteSum, border: list[BlockPrior]
-    ) -> None:
-        self._of, lam, h = (sites.h, sites.lam, *border), sites.lam, sites.h
+    def __init__(self, own: _Values, prior: LatentPrior, of: tuple[Any, ...]) -> None:
+        self.of, (h, lam, *border) = of, of
         if not (np.isfinite(lam).all() and np.isfinite(h).all()):
             raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
         precision = own.sums(own.coef * lam)
@@ -123,11 +121,6 @@ class _Given:
         self.rest = h - lam * own.taken(self.both[-1])
         self.linear, self.M = self.W.T @ self.rest, self.W.T @ (lam[:, None] * self.W)
         self.M[np.diag_indices_from(self.M)] += 1.0
-
-    def is_of(self, sites: SiteSum, border: list[BlockPrior]) -> bool:
-        """Return whether it is that of the same arrays and blocks."""
-        found = (sites.h, sites.lam, *border)
-        return len(found) == len(self._of) and all(map(is_, found, self._of))
 
 
 class FilterPosterior(Posterior):
@@ -147,12 +140,14 @@ class FilterPosterior(Posterior):
         self._shared, z = given.both[:-1], given.both[-1]
         var = min(float(np.max(b.motion.variance) + b.array[-1]) for b in self._blocks)
         self._many_stds = _MANY_STDS * var**0.5
-        self._factors = [
-            b.with_noise(part)
-            for b, noise in zip(self._blocks, given.extra, strict=True)
-            for part in noise.reshape(b.block.copies, -1)
-        ]
-        both = self._solve(given.both)
+        self._factors, start = [], 0
+        for b, noise in zip(self._blocks, given.extra, strict=True):
+            for part in noise.reshape(b.block.copies, -1):
+                rows = given.both[:, start : start + part.size]
+                self._factors.append(b.with_noise(part, rows))
+                start += part.size
+        solved = [f.solved for f in self._factors]
+        both = solved[0] if len(solved) == 1 else np.hstack(solved)
         self._solved_shared = both[:-1]
         linear = given.linear + self._shared @ both[-1]
         M = given.M + self._shared @ self._solved_shared.T
@@ -165,10 +160,10 @@ class FilterPosterior(Posterior):
             self.error += 0.5 * error
             half = solve_triangle(self._chol_M, linear, False)
             self.coefficients = solve_triangle(self._chol_M, half, True)
-        solved = both[-1] - self.coefficients @ self._solved_shared
-        self._rest = given.rest, solved
+        of_mean = both[-1] - self.coefficients @ self._solved_shared
+        self._rest = given.rest, of_mean
         away = z - self.coefficients @ self._shared if len(M) else z
-        self._mean = self._through_cov(away, solved)
+        self._mean = self._through_cov(away, of_mean)
         self.centred = own.taken(self._mean) + given.H @ self.coefficients
         self.size = own.n_latents + own.size
         self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)

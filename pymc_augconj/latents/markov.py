@@ -59,9 +59,9 @@ class MarkovPrior(BlockPrior):
         """The factor of K; not needed where latents are integrated out."""
         return self.with_noise(None)
 
-    def with_noise(self, extra: Array | None) -> MarkovFactor:
-        """Return the factor of one output's K + diag(extra)."""
-        return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion)
+    def with_noise(self, extra: Array | None, x: Array | None = None) -> MarkovFactor:
+        """Return the factor of one output's K + diag(extra), and its products with rows x."""
+        return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion, x)
 
     def factorized(self) -> MarkovPrior:
         assert self.factor is not None  # raises where there is none

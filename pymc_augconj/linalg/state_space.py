@@ -223,6 +223,7 @@ class MarkovFactor:
     each (zero where it has none), and last the noise variance of every value, own. ``extra``, (n,),
     are further noise variances; where negative, s has as many negative entries if there is a
     Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the :func:`transitions_of` these.
+    ``solved`` is (K + D)⁻¹ x for rows ``x``, if they are given.
     ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs; ``error`` is
     the estimated rounding error of log|K + D|.
 
@@ -237,10 +238,12 @@ class MarkovFactor:
         extra: Array | None = None,
         name: str = "a covariance",
         known: Motion | None = None,
+        x: Array | None = None,
     ) -> None:
         self.inputs, own = inputs, float(array[-1])
         valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
+        self._half = self._rows(np.empty((0, inputs.size)) if x is None else x)
         negative = np.count_nonzero(self.extra < 0.0)
         if valid:
             motion = known or transitions_of(inputs, array)
@@ -250,7 +253,7 @@ class MarkovFactor:
             self._gain = np.empty((inputs.size, m @ copies))
             self.inputs.kernels.filter(
                 *motion[:3], inputs.step, motion.loaded, own, self.extra, self.pivots, self.prior,
-                self._gain,
+                self._gain, self._half,
             )  # fmt: skip
             valid = np.isfinite(self.pivots).all() and self.pivots.all()
         if not valid or np.count_nonzero(self.pivots < 0.0) != negative:
@@ -299,11 +302,19 @@ class MarkovFactor:
 
     def solve(self, x: Array) -> Array:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
-        rows, inputs = self._rows(x), self.inputs
-        given = self._A, inputs.step, self._loaded, self._gain
+        given = self._A, self.inputs.step, self._loaded, self._gain
+        rows = self._rows(x)
         self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False)
-        self.inputs.kernels.backward(*given, np.ones(inputs.size), rows, False)
-        return inputs.back(rows).reshape(x.shape)
+        return self._finished(rows).reshape(x.shape)
+
+    def _finished(self, rows: Array) -> Array:
+        given = self._A, self.inputs.step, self._loaded, self._gain
+        self.inputs.kernels.backward(*given, np.ones(self.inputs.size), rows, False)
+        return self.inputs.back(rows)
+
+    @cached_property
+    def solved(self) -> Array:
+        return self._finished(self._half)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""

@@ -95,7 +95,8 @@ def _write_transitions(
 class Passes(NamedTuple):
     """The loops for states of one dimension, or of any.
 
-    ``filter`` writes s, s without the extra noise, and the gains. ``forward`` and ``backward``
+    ``filter`` writes s, s without the extra noise, and the gains, and overwrites rows x with
+    s⁻¹ L⁻¹ x: two chains of operations take no longer than one. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
     with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left.
 
@@ -117,8 +118,15 @@ def passes(size: int) -> Passes:
 
     Zero is any size, with loadings of every input.
     """
-    run_filter = _filter_of_two if size == 2 else _filter(size)
-    return Passes(run_filter, _pass(size, True), _pass(size, False), _variances(size))
+    forward, by_size = _pass(size, True), _filter(size)
+
+    def filter_first(*given: Any) -> None:
+        (A, _, _, step, loaded, *_, pivots, _, gain), rows = given[:-1], given[-1]
+        by_size(*given[:-1])
+        forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
+
+    run_filter = _filter_of_two if size == 2 else filter_first
+    return Passes(run_filter, forward, _pass(size, False), _variances(size))
 
 
 @njit(cache=True)
@@ -192,18 +200,22 @@ def _product(V: Array, x: Array, size: int, found: Array) -> float:
 @njit(cache=True)
 def _filter_of_two(
     A: Array, Q: Array, P: Array, step: Index, loaded: tuple[Array, Index], own: float,
-    extra: Array, pivots: Array, prior: Array, gain: Array,
+    extra: Array, pivots: Array, prior: Array, gain: Array, rows: Array,
 ) -> None:  # fmt: skip
-    """Do what :func:`_filter` makes with V in registers, in half the time."""
-    load, v, c, w = np.zeros(2), 0.0, 0.0, 0.0
+    """Do what :func:`_filter` makes with V in registers, in half the time; and the rows."""
+    load, v, c, w, moved = np.zeros(2), 0.0, 0.0, 0.0, np.zeros((rows.shape[0], 2))
     _load(*loaded, 0, load)
     h, k = load
     for i in range(step.size):
         g = step[i]
         if g < 0:
             v, c, w = P[0, 0], P[0, 1], P[1, 1]
+            moved[:] = 0.0
         else:
             a, b, q = A[g, 0], A[g, 1], Q[g]
+            for r in range(rows.shape[0]):
+                x, y = moved[r]
+                moved[r, 0], moved[r, 1] = a[0] * x + a[1] * y, b[0] * x + b[1] * y
             first, second = a[0] * v + a[1] * c, a[0] * c + a[1] * w
             third, fourth = b[0] * v + b[1] * c, b[0] * c + b[1] * w
             v = first * a[0] + second * a[1] + q[0, 0]
@@ -215,6 +227,11 @@ def _filter_of_two(
         inverse = 1.0 / pivots[i]
         third, fourth = first * inverse, second * inverse
         gain[i, 0], gain[i, 1] = third, fourth
+        for r in range(rows.shape[0]):
+            e = rows[r, i] - (h * moved[r, 0] + k * moved[r, 1])
+            rows[r, i] = e * inverse
+            moved[r, 0] += third * e
+            moved[r, 1] += fourth * e
         v, c, w = v - third * first, c - third * second, w - fourth * second
 
 
