@@ -31,8 +31,9 @@ from .updates import (
     SliceUpdate,
 )
 
-# Rows from which drawing ω takes longer than the factorisations of independent latents.
-_MANY_ROWS = 500
+# Rows from which drawing ω takes longer than the factorisations of independent latents; latents
+# from which a draw of structured ones takes as long as their evidence.
+_MANY_ROWS, _MANY_LATENTS = 500, 1_000
 
 # Updates after which further draws of the latents reuse their factorised prior.
 _REUSED = ("joint", "collapsed")
@@ -69,14 +70,15 @@ def choose_updates(
     of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
     mixed = ("likelihood", "level", *of_factors) if hyper_sampler == "auto" else ()
     if hyper_sampler == "auto":
-        # Scales of a map and of its areas' own effects are near zero in turn, and lengthscales of a
-        # short series large, tails that ellipses alone are long in leaving; and structured evidence
-        # costs little.
-        series = any(b.inputs is not None for b in model.blocks)
-        structured = series or any(b.entries is not None or b.grid for b in model.blocks)
+        # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
+        # series large: tails that ellipses alone are long in leaving; and structured evidence is
+        # cheap, about as much as a draw of many latents.
+        maps = any(b.entries is not None or b.grid for b in model.blocks)
+        structured = maps or any(b.inputs is not None for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
         cheap = several or all(b.is_independent and not b.whitened for b in model.blocks)
-        hyper_sampler = "brief" if series else "mixed"
+        large = structured and model.latent_size > _MANY_LATENTS
+        hyper_sampler = "brief" if large else "mixed"
         hyper_sampler = "elliptical" if held and not cheap else hyper_sampler
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
@@ -105,10 +107,7 @@ def choose_sweeps(
     *,
     of_solver: int,
 ) -> int | None:
-    """Return the draws of the latents in a step; None to choose their number during tuning.
-
-    ``of_solver`` are those that pay for many rows.
-    """
+    """Return draws in a step, of many rows ``of_solver``; None to choose them during tuning."""
     if sweeps is None and held:
         return None
     if sweeps is None:
@@ -116,9 +115,8 @@ def choose_sweeps(
         augmented = any(s.likelihood.has_auxiliary for s in model.sites)
         updated = any(own for move, own in plan.moves.items() if move.startswith(_REUSED))
         # Entries are updated given the latents, and mix as fast as these do.
-        many = model.n_rows > _MANY_ROWS and not plan.by_entry
-        repeats = augmented and (updated or bool(plan.by_entry))
-        return (of_solver if many else Solver.sweeps) if repeats else 1
+        many = of_solver if model.n_rows > _MANY_ROWS and not plan.by_entry else Solver.sweeps
+        return many if augmented and (updated or plan.by_entry) else 1
     if not isinstance(sweeps, int | np.integer) or sweeps < 1:
         raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
     return int(sweeps)

@@ -189,16 +189,17 @@ def test_scales_of_a_map_have_slices_along_axes_too():
 
 
 @pytest.mark.parametrize(("noise", "sweeps", "held"), [("t", 2, ()), ("counts", None, ("y",))])
-def test_series_have_one_ellipse_and_few_sweeps(noise, sweeps, held):
+def test_long_series_have_one_ellipse_and_few_sweeps(noise, sweeps, held):
     """Of a process in linear time an evidence costs as much as a draw."""
-    x = np.linspace(0.0, 20.0, 600)
+    n = 1_100
+    x = np.linspace(0.0, 20.0, n)
     with pm.Model() as model:
         cov = pm.HalfNormal("eta", 1) ** 2 * pm.gp.cov.Matern32(1, pm.HalfNormal("ls", 5))
         f = pm.gp.Latent(cov_func=cov).prior("f", X=x[:, None])
         if noise == "t":
             pm.StudentT("y", nu=4, mu=f, sigma=1, observed=np.sin(x))
         else:
-            pm.Poisson("y", pm.math.exp(f), observed=np.arange(600) % 3)
+            pm.Poisson("y", pm.math.exp(f), observed=np.arange(n) % 3)
     with in_linear_time(model):
         step = pac.AugmentedGibbs()
     assert (step.sweeps, step.held) == (sweeps, held)
