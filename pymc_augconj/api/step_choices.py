@@ -23,7 +23,6 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognizer import Recognition
 
 from .updates import (
-    BriefUpdate,
     EllipticalUpdate,
     EntrywiseSliceUpdate,
     GradientUpdate,
@@ -31,9 +30,8 @@ from .updates import (
     SliceUpdate,
 )
 
-# Rows from which drawing ω takes longer than the factorisations of independent latents; latents
-# from which a draw of structured ones takes as long as their evidence.
-_MANY_ROWS, _MANY_LATENTS = 500, 1_000
+# Rows from which drawing ω takes longer than the factorisations of independent latents.
+_MANY_ROWS = 500
 
 # Updates after which further draws of the latents reuse their factorised prior.
 _REUSED = ("joint", "collapsed")
@@ -72,14 +70,12 @@ def choose_updates(
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
         # series large: tails that ellipses alone are long in leaving; and structured evidence is
-        # cheap, about as much as a draw of many latents.
+        # cheap.
         maps = any(b.entries is not None or b.grid for b in model.blocks)
         structured = maps or any(b.inputs is not None for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
         cheap = several or all(b.is_independent and not b.whitened for b in model.blocks)
-        large = structured and model.latent_size > _MANY_LATENTS
-        hyper_sampler = "brief" if large else "mixed"
-        hyper_sampler = "elliptical" if held and not cheap else hyper_sampler
+        hyper_sampler = "elliptical" if held and not cheap else "mixed"
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
     updates: dict[str, type] = {
@@ -91,10 +87,9 @@ def choose_updates(
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,
         "mixed": MixedUpdate,
-        "brief": BriefUpdate,
         "nuts": GradientUpdate,
     }[hyper_sampler]
-    if hyper_sampler == "elliptical" or (hyper_sampler in ("mixed", "brief") and held):
+    if hyper_sampler == "elliptical" or (hyper_sampler == "mixed" and held):
         updates["joint"] = EllipticalUpdate
     return updates
 

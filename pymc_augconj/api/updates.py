@@ -38,8 +38,9 @@ _MAX_STEPS = 100
 # Degrees of freedom of the t distribution, whose heavy tails let ellipses cover the target.
 _DEGREES_OF_FREEDOM = 3.0
 
-# The part of the calls of a MixedUpdate that have a slice along an axis.
-_ALONG_AXES = 0.25
+# Elliptical slices of several scalars in a call of a MixedUpdate, and the part of its calls that
+# have a slice along an axis.
+_ELLIPSES, _ALONG_AXES = 2, 0.25
 
 
 class SliceUpdate:
@@ -172,11 +173,9 @@ class MixedUpdate(EllipticalUpdate):
     do.
     """
 
-    _ellipses = 2
-
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.schedule = (self._ellipses, 1)
+        self.schedule = (_ELLIPSES, 1)
 
     def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         if self.state["axes"] is None:
@@ -184,12 +183,6 @@ class MixedUpdate(EllipticalUpdate):
         for _ in range(self.schedule[0]):
             start = super().__call__(target, start, rng, tune)
         return self._along_one_axis(target, start, rng) if rng.random() < _ALONG_AXES else start
-
-
-class BriefUpdate(MixedUpdate):
-    """The same with one ellipse, where an evaluation takes as long as a draw of the latents."""
-
-    _ellipses = 1
 
 
 def _on_line(

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse, stats
 
 import pymc_augconj as pac
-from pymc_augconj.api.updates import BriefUpdate, EllipticalUpdate, MixedUpdate
+from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs import held_sites
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
@@ -225,7 +225,7 @@ def test_the_angle_of_trajectories_is_adapted_while_tuning():
     assert not sites.fit_badly  # the window has not ended
 
 
-@pytest.mark.parametrize("kind", [EllipticalUpdate, MixedUpdate, BriefUpdate])
+@pytest.mark.parametrize("kind", [EllipticalUpdate, MixedUpdate])
 @pytest.mark.parametrize(("factor", "exact"), [(1.0, True), (0.5, False)])
 def test_the_elliptical_update_keeps_its_target(kind, factor, exact):
     """A skewed target in two dimensions, from a centre and axes that do not fit."""
