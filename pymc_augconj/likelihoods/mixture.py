@@ -113,7 +113,9 @@ class MixtureLikelihood(MultiLikelihood):
         self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> tuple[Index, list[Any]]:
         log_joint = self._log_joint(y, eta, params)
-        z = np.argmax(log_joint + rng.gumbel(size=log_joint.shape), axis=0)
+        with np.errstate(invalid="ignore"):
+            bounds = np.exp(log_joint - log_joint.max(axis=0)).cumsum(axis=0)
+        z = (bounds[:-1] <= rng.random(y.shape) * bounds[-1]).sum(axis=0)
 
         def draw(one: MixtureComponent, at: Index) -> Any:
             return one.likelihood.draw_auxiliary(rng, *_at(one, at, y, eta, params))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
+from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SCREEN, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
@@ -31,26 +31,29 @@ def log_evidence(work: Work) -> float:
 
 
 @inner
-def log_of_component(p: Problem, w: Work, k: int) -> float:
-    """Return the log density of a component of a mixture, with that of its weight."""
-    r, error = w.registers, p.number[k] - w.eta[0, k]
-    return float(r[np.uint64(p.log_peak[k])] - 0.5 * r[np.uint64(p.first[k])] * error**2)
+def read_components(p: Problem, w: Work, first: int, last: int) -> int:
+    """Write log densities of the components of mixtures, with their weights; return the rows."""
+    r, etas, terms = w.registers, w.eta[0, first:last], w.terms[first:last]
+    number, precision, log_peak = p.number[first:last], p.first[first:last], p.log_peak[first:last]
+    for k in range(terms.size):
+        error = number[k] - etas[k]
+        terms[k] = r[np.uint64(log_peak[k])] - 0.5 * r[np.uint64(precision[k])] * error * error
+    return int((last - first) // p.second[first])
 
 
-@inner
+@inner_in_any_order
 def _log_mixtures(p: Problem, w: Work, first: int, last: int) -> float:
     """Return the log density of the mixtures of a variable."""
-    size, log_density = (last - first) // p.second[first], 0.0
-    for i in range(first, first + size):
-        largest, total = -math.inf, 0.0
-        for k in range(i, last, size):
-            w.terms[k] = log_of_component(p, w, k)
-            largest = max(largest, w.terms[k])
-        if largest == -math.inf:
-            return largest
-        for k in range(i, last, size):
-            total += exp(w.terms[k] - largest)
-        log_density += largest + math.log(total)
+    size, log_density = read_components(p, w, first, last), 0.0
+    total = w.terms[first : first + size]
+    for start in range(first + size, last, size):
+        terms = w.terms[start : start + size]
+        for i in range(size):
+            top = total[i] if total[i] > terms[i] else terms[i]
+            above = log1p(exp(-abs(total[i] - terms[i])))
+            total[i] = top + above if top > -math.inf else top
+    for i in range(size):
+        log_density += total[i]
     return log_density
 
 
@@ -206,13 +209,12 @@ def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     rough = EPS * size**2 * math.exp(min(log_det, 100.0))
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
-    total = float(size)
+    n, total = size - w.corner.shape[0], 0.0
     for i in range(size):
-        total += w.sums[p.diagonal[i]] * w.s[i] ** 2
-    rough = EPS * size * total
-    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
-        return 0.5 * rough * (1.0 + fit) + EPS * fit
-    return _close_error(p, w, fit)
+        inverse = w.values[i] if i < n else 1.0 / w.corner[i - n, i - n]
+        total += (1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2) * inverse**2
+    screened = EPS * size * total * (1.0 + fit)
+    return screened if screened <= SCREEN else _close_error(p, w, fit)
 
 
 @inner_with_arrays

@@ -24,7 +24,7 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .compilation import WITHOUT_COUNTS, inner, inner_with_arrays
+from .compilation import WITHOUT_COUNTS, inner, inner_in_any_order, inner_with_arrays
 from .density import (
     ALONG_RIDGE,
     BY_ENSEMBLE,
@@ -33,7 +33,7 @@ from .density import (
     BY_LIKELIHOOD,
     evaluate,
     log_likelihood,
-    log_of_component,
+    read_components,
     read_row,
 )
 from .entries import Entries
@@ -44,7 +44,6 @@ from .held import (
     choose,
     draw_by_slices,
     follow,
-    gumbel,
     log_sum,
     predict,
     present,
@@ -167,15 +166,28 @@ def _draw_inverse_gaussian(
 @inner
 def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
     """Draw the components of mixtures; ω is the precision of each one drawn, elsewhere zero."""
-    size = (last - first) // p.second[first]
-    for k in range(first, last):
-        w.terms[k] = log_of_component(p, w, k) + gumbel(rng)
-        w.omega[k] = 0.0
-    for i in range(first, first + size):
-        best = i
-        for k in range(i + size, last, size):
-            best = k if w.terms[k] > w.terms[best] else best
-        w.omega[best] = w.registers[p.first[best]]
+    size, omega = read_components(p, w, first, last), w.omega[first:last]
+    terms, precision = w.terms[first:last], p.first[first:last]
+    # They become sums of relative probabilities.
+    top, before = omega[:size], terms[:size]
+    for i in range(size):
+        top[i] = terms[i]
+    for k in range(size, terms.size, size):
+        own = terms[k : k + size]
+        for i in range(size):
+            top[i] = own[i] if own[i] > top[i] else top[i]
+    for k in range(0, terms.size, size):
+        own = terms[k : k + size]
+        for i in range(size):
+            own[i] = exp(own[i] - top[i]) + (before[i] if k else 0.0)
+        before = own
+    for i in range(size):
+        at, drawn = rng.random() * before[i], i
+        for k in range(i, terms.size - size, size):
+            omega[k] = 0.0
+            drawn += size if terms[k] <= at else 0
+        omega[terms.size - size + i] = 0.0
+        omega[drawn] = w.registers[precision[drawn]]
 
 
 @inner
@@ -212,13 +224,13 @@ def hold(p: Problem, w: Work) -> None:
     _add_up(p, w)
 
 
-@inner
+@inner_in_any_order
 def _add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
         total = p.fixed[e]
-        for k in range(p.weights[e], p.weights[e + 1]):
-            total += p.by[k] * w.omega[p.of[k]]
+        for k in range(np.uint64(p.weights[e]), np.uint64(p.weights[e + 1])):
+            total += p.by[k] * w.omega[np.uint64(p.of[k])]
         w.value[e] = total
 
 
