@@ -94,9 +94,10 @@ class AugmentedGibbs(PythonGibbs):
         the gradient exists and the solver factorises covariances; else two elliptical slices,
         followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
-        Draws of (ω, latents) in each step. By default 4 if there is an ω and updates of the
-        hyperparameters factorise covariances, which cost more than the draws, or move a vector by
-        its entries; 1 otherwise, and for many observations of independent latents. With held
+        Draws of (ω, latents) in each step, with updates of the likelihoods' parameters before each.
+        By default 4 if there is an ω and updates of the hyperparameters factorise covariances,
+        which cost more than the draws, or move a vector by its entries, and 2 where latents are
+        independent; 1 otherwise, and for many observations of independent latents. With held
         sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
         slice during tuning, and 1 with trajectories.
     sites : {"auto", "augmented", "held"}
@@ -239,7 +240,8 @@ class AugmentedGibbs(PythonGibbs):
                 if isinstance(update, EntrywiseSliceUpdate):
                     continue
                 (ellipses, along), state = update.schedule, update.state
-                times = len(sampler.levels) if move == "level" else 1
+                several = {"level": len(sampler.levels), "likelihood": sampler.sweeps}
+                times = several.get(move, 1)
                 if state["axes"] is None:
                     # One sweep along all coordinates.
                     ellipses, along = 0, 2

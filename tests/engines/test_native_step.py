@@ -391,11 +391,11 @@ def test_coordinates_while_there_are_no_axes(build):
         updates, rng = copy.deepcopy(start), np.random.default_rng(3)
         step._updates = updates
         if native:
-            block = loop.run(rng, step._sampler, point, updates, 20, tune=True)
+            block = loop.run(rng, step._sampler, point, updates, 6, tune=True)
             *_, last = block.points()
             evaluations = block.evaluations.tolist()
         else:
-            every = list(python_steps(step, rng, point, 20, tune=True))
+            every = list(python_steps(step, rng, point, 6, tune=True))
             last, evaluations = every[-1][0], [info.evaluations for _, info in every]
         found.append((last, evaluations, {move: own.state for move, own in updates.items()}))
     (ours, first, learned), (theirs, second, expected) = found

@@ -56,10 +56,10 @@ class GibbsSampler:
 
     The ``plan`` says which hyperparameters each move updates (others are held fixed); ``probes``
     are other values of θ than the start ``point``, at which predictors must agree to be merged.
-    ``sweeps`` are draws of ω and the latents in each step, by default one; further draws reuse K
-    and its factor. Where all sites are held, they are elliptical slices in each step, by default as
-    many as the held ``sites`` ask for, and one where trajectories follow; where ω is drawn too, by
-    default four draws of it, each before one part of these slices.
+    ``sweeps`` are draws of ω and the latents in each step, by default one, with move 1 before each;
+    further draws reuse K and its factor. Where all sites are held, they are elliptical slices in
+    each step, by default as many as the held ``sites`` ask for, and one where trajectories follow;
+    where ω is drawn too, by default four draws of it, each before one part of these slices.
     """
 
     def __init__(
@@ -138,6 +138,8 @@ class GibbsSampler:
             given_latents.update_exchanges(rng, chain, state)
             if chain.plan.by_column:
                 given_latents.update_joint(rng, chain, state)
+            if not self.skips_likelihood:
+                given_latents.update_likelihood(rng, chain, state)
             state.info.log_evidence = 0.0
             for part in self.parts:
                 if part.factors:

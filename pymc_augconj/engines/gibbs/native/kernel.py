@@ -363,17 +363,18 @@ def run_steps(
         return 1 * evaluate(p, w, x, BY_EVIDENCE)
     for step in range(stats.shape[1]):
         count, square, ratio, trials = 0, 0.0, 0.0, 0
-        # First comes the move given the latents.
-        for sweep in range(-1, sweeps):
-            if by_entry and sweep != 0:
+        # Before each sweep comes the move given the latents.
+        for turn in range(2 * sweeps):
+            is_given, sweep = turn % 2 == 0, turn // 2
+            if by_entry and is_given:
                 made = update_entries(rng, p, e, w, v, widths, n_tunes, u.tune)
                 if made < 0:
                     return step
                 count, is_known = count + made, False
             how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
-            if sweep >= 0:
+            if not is_given:
                 how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
-                if is_held and (by_entry or (sweep == 0 and x_likelihood.size > 0)):
+                if is_held and (by_entry or x_likelihood.size > 0):
                     hold(p, w)
                 if is_drawn:
                     _draw_omega(rng, p, w)
@@ -381,11 +382,11 @@ def run_steps(
                 continue
             for i in range(v.size):
                 w.v[i] = v[i]
-            if sweep < 0 or is_drawn or not is_known:
-                if not evaluate(p, w, theta, how if sweep < 0 else BY_EVIDENCE):
+            if is_given or is_drawn or not is_known:
+                if not evaluate(p, w, theta, how if is_given else BY_EVIDENCE):
                     return step
-                is_known = sweep >= 0 and not is_drawn
-            moves = theta.size > 0 and sweep <= 0
+                is_known = not is_given and not is_drawn
+            moves = theta.size > 0 and (is_given or sweep == 0)
             if moves and how == BY_ENSEMBLE:
                 begin_ensemble(rng, p, w, v)
                 w.found[VALUE] = w.found[BASE] + w.found[EVIDENCE] + log_sum(p, w)
@@ -397,8 +398,8 @@ def run_steps(
             if made < 0:
                 return step
             count += made
-            if sweep < 0:
-                made = _move_levels(rng, p, w, u_level, x_level, x, v)
+            if is_given:
+                made = _move_levels(rng, p, w, u_level, x_level, x, v) if sweep == 0 else 0
                 if made < 0:
                     return step
                 count += made
