@@ -155,10 +155,15 @@ def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _C
         if first is not None:
             return first
         raise (why if error is None or not in_potentials else error) from None
-    kept = {latent.rv for latent in several.latents}
-    if first is None or kept.issuperset(latent.rv for latent in first.latents):
+    if first is None or _entries_beside(first, several) <= _entries_beside(several, first):
         return several
     return first
+
+
+def _entries_beside(one: _Choice, other: _Choice) -> int:
+    """Return how many entries are latents of ``one`` alone, a loading for the vector it scales."""
+    known = {latent.rv for latent in other.latents}
+    return sum(latent.total_size for latent in one.latents if latent.rv not in known)
 
 
 def _lost(choice: _Choice, found: Latents, augmented: bool) -> bool:

@@ -54,6 +54,17 @@ def test_process_goes_before_a_longer_vector_of_normals(read):
     assert reading.roles == {"w": "prior", "ls_f": "prior"}
 
 
+def test_a_vector_goes_before_its_loading_whatever_the_likelihoods(read):
+    """Counts have no augmentation, binary data do; the loading alone was a latent."""
+    with pm.Model() as model:
+        u, loading = pm.Normal("u", 0, 1, shape=2 * N), pm.Normal("loading", 1, 0.5)
+        observe(loading * u[:N])
+        pm.Poisson("counts", exp(u[N:] + u[:N]), observed=BINARY)
+    reading = read(model)
+    assert list(reading.kinds) == ["u"]
+    assert reading.roles == {"loading": "prior"}
+
+
 def test_item_response_model(read):
     """a (θ − b) is bilinear: the abilities and difficulties stay, the discriminations go."""
     with pm.Model() as model:
