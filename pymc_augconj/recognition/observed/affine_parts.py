@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, Sign, Switch
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
@@ -33,7 +34,14 @@ from pymc_augconj.recognition.graph.affine import (
     scalar_name,
 )
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
-from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, is_tensor, simplify
+from pymc_augconj.recognition.graph.rewrite import (
+    Variables,
+    constant_number,
+    is_random,
+    is_tensor,
+    simplify,
+    substitute,
+)
 
 from .links import without_number
 from .rows import axes_of, is_separate
@@ -127,6 +135,8 @@ def find_predictors(
     inner = between(graphs, found)
     rows = [var for var, axis in found.items() if axis is None]
     if several:
+        rows = _without_parameters(rows, graphs, latents, shape)
+        found = dict.fromkeys(rows) | {v: axis for v, axis in found.items() if axis is not None}
         if any(_is_product(var, affine) for var in inner):
             return PRODUCT
         if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
@@ -145,6 +155,29 @@ def find_predictors(
     return (
         parts if count <= _MOST else f"{count} predictors for each observation, more than {_MOST}"
     )
+
+
+def _without_parameters(
+    rows: Variables, graphs: Variables, latents: Variables, shape: tuple[int, ...]
+) -> list[Variable]:
+    """Strip terms of parameters that the density has elsewhere too: f from log α − f.
+
+    Sites of log α − f would have to follow α, as negative binomial densities truncated at zero do.
+    """
+    leaves = {var: var.type() for var in rows}
+    elsewhere = {var for var in ancestors(substitute(graphs, leaves)) if is_random(var)}
+    stripped = []
+    for var in rows:
+        inner = var
+        while scalar_name(inner) in {"Add", "Sub", "Neg"}:
+            parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
+            rest = [part for part in inner.owner.inputs if part not in parts]
+            own = {var for var in ancestors(rest) if is_random(var)}
+            if len(parts) != 1 or (rest and not own) or not own <= elsewhere:
+                break
+            (inner,) = parts
+        stripped.append(inner if has_rows(inner, shape) else var)
+    return list(dict.fromkeys(stripped))
 
 
 def one_predictor(found: Variables, latents: Variables, shape: tuple[int, ...]) -> Offsets | None:

@@ -469,3 +469,12 @@ def test_tables_with_other_numbers_of_columns_are_no_classes():
     found = pac.recognize(model).model
     assert {block.name for block in found.blocks} == {"effect", "b", "a", "f"}
     assert [h.name for h in found.hyperparameters] == ["rate"]
+
+
+def test_a_parameter_of_the_density_is_no_term_of_a_predictor(read):
+    """The density is of log α − f, and sites of that would have to follow α."""
+    with pm.Model() as model:
+        f, g = fg()
+        alpha = pm.Exponential("alpha", 1.0)
+        pm.HurdleNegativeBinomial("y", psi=sigmoid(g), mu=exp(f), alpha=alpha, observed=COUNTS)
+    assert not read(model).lgm.offset.names
