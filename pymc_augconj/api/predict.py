@@ -266,7 +266,7 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise AugmentationError(f"Xnew: expected an array of numbers, got {Xnew!r}") from None
     width = np.shape(gp.X)[-1] if hasattr(gp.X, "__len__") else gp.X.type.shape[-1]
-    if Xnew.ndim != 2 or (width is not None and Xnew.shape[1] != width):
+    if Xnew.ndim != 2 or not len(Xnew) or (width is not None and Xnew.shape[1] != width):
         raise AugmentationError(
             f"Xnew: expected shape (points, {width}) as the inputs of {gp.f.name!r}, got "
             f"{Xnew.shape}"

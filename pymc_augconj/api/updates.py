@@ -178,7 +178,7 @@ class MixedUpdate(EllipticalUpdate):
         self.schedule = (_ELLIPSES, 1)
 
     def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
-        if self.state["axes"] is None:
+        if self.state["axes"] is None or not self.size:
             return super().__call__(target, start, rng, tune)
         for _ in range(self.schedule[0]):
             start = super().__call__(target, start, rng, tune)

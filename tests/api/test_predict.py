@@ -201,6 +201,7 @@ def test_labels_are_the_users(regression, Xnew):
         ({"kind": "y", "ynew": np.array([0.1, np.nan, 0.3])}, "ynew .Normal.: expected a finite"),
         ({"Xnew": [["here"]]}, "Xnew: expected an array of numbers"),
         ({"Xnew": np.zeros((3, 2))}, "Xnew: expected shape"),
+        ({"Xnew": np.zeros((0, 1))}, "Xnew: expected shape"),
         ({"Xnew": np.full((3, 1), np.nan)}, "Xnew: expected finite"),
         ({"gp": 3}, "gp: expected a pm.gp.Latent"),
         ({"result": 3}, "result: expected what pac.fit returns"),

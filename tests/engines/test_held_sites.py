@@ -245,6 +245,13 @@ def test_the_elliptical_update_keeps_its_target(kind, factor, exact):
     assert (min(p_values) > FALSE_ALARMS) == exact
 
 
+def test_an_update_of_no_entries_stays():
+    """Of a vector of shape 0, such as the coefficients of no columns."""
+    update, rng = MixedUpdate(0), np.random.default_rng(5)
+    update.state["centre"], update.state["axes"] = np.empty(0), np.empty((0, 0))
+    assert all(update(lambda x: 0.0, np.empty(0), rng, False).size == 0 for _ in range(20))
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-5])
 def test_the_elliptical_update_learns_centre_and_axes(unit):
     """Also from far outside, which the t distribution's tails lead back from, and in any units."""
