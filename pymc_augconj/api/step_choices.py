@@ -30,10 +30,12 @@ from .updates import (
     SliceUpdate,
 )
 
-# Rows from which drawing ω takes longer than the factorisations of independent latents; and draws of
-# (ω, latents) in a step where latents are independent, as their evidence takes no longer than a
+# Rows from which drawing ω takes longer than the factorisations of independent latents; and draws
+# of (ω, latents) in a step where latents are independent, as their evidence takes no longer than a
 # draw: two gave 1.0 to 2.0 times the effective samples a second of four.
 _MANY_ROWS, _FEW_SWEEPS = 500, 2
+# Parameters of likelihoods up to which ellipses move before tuning has learned their covariance.
+_MOST_BY_ELLIPSES = 10
 
 # Updates after which further draws of the latents reuse their factorised prior.
 _REUSED = ("joint", "collapsed")
@@ -69,6 +71,8 @@ def choose_updates(
         )
     of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
     mixed = ("likelihood", "level", *of_factors) if hyper_sampler == "auto" else ()
+    if sum(h.size for h in plan.likelihood) > _MOST_BY_ELLIPSES:
+        mixed = mixed[1:]
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
         # series large: tails that ellipses alone are long in leaving; and structured evidence is
