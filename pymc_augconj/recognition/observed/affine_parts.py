@@ -135,7 +135,9 @@ def find_predictors(
     inner = between(graphs, found)
     rows = [var for var, axis in found.items() if axis is None]
     if several:
-        rows = _without_parameters(rows, graphs, latents, shape)
+        others = substitute(graphs, {var: var.type() for var in rows})
+        elsewhere = {var for var in ancestors(others) if is_random(var)}
+        rows = [_without_parameters(var, elsewhere, latents, shape) for var in rows]
         found = dict.fromkeys(rows) | {v: axis for v, axis in found.items() if axis is not None}
         if any(_is_product(var, affine) for var in inner):
             return PRODUCT
@@ -158,26 +160,21 @@ def find_predictors(
 
 
 def _without_parameters(
-    rows: Variables, graphs: Variables, latents: Variables, shape: tuple[int, ...]
-) -> list[Variable]:
+    var: Variable, elsewhere: set[Variable], latents: Variables, shape: tuple[int, ...]
+) -> Variable:
     """Strip terms of parameters that the density has elsewhere too: f from log α − f.
 
     Sites of log α − f would have to follow α, as negative binomial densities truncated at zero do.
     """
-    leaves = {var: var.type() for var in rows}
-    elsewhere = {var for var in ancestors(substitute(graphs, leaves)) if is_random(var)}
-    stripped = []
-    for var in rows:
-        inner = var
-        while scalar_name(inner) in {"Add", "Sub", "Neg"}:
-            parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
-            rest = [part for part in inner.owner.inputs if part not in parts]
-            own = {var for var in ancestors(rest) if is_random(var)}
-            if len(parts) != 1 or (rest and not own) or not own <= elsewhere:
-                break
-            (inner,) = parts
-        stripped.append(inner if has_rows(inner, shape) else var)
-    return list(dict.fromkeys(stripped))
+    inner = var
+    while scalar_name(inner) in {"Add", "Sub", "Neg"}:
+        parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
+        rest = [part for part in inner.owner.inputs if part not in parts]
+        own = {part for part in ancestors(rest) if is_random(part)}
+        if len(parts) != 1 or (rest and not own) or not own <= elsewhere:
+            break
+        (inner,) = parts
+    return inner if has_rows(inner, shape) else var
 
 
 def one_predictor(found: Variables, latents: Variables, shape: tuple[int, ...]) -> Offsets | None:
