@@ -171,7 +171,8 @@ def _without_parameters(
         parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
         rest = [part for part in inner.owner.inputs if part not in parts]
         own = {part for part in ancestors(rest) if is_random(part)}
-        if len(parts) != 1 or (rest and not own) or not own <= elsewhere:
+        shared = all(all(part.type.broadcastable) for part in rest)
+        if len(parts) != 1 or not shared or (rest and not own) or not own <= elsewhere:
             break
         (inner,) = parts
     return inner if has_rows(inner, shape) else var
