@@ -478,3 +478,12 @@ def test_a_parameter_of_the_density_is_no_term_of_a_predictor(read):
         alpha = pm.Exponential("alpha", 1.0)
         pm.HurdleNegativeBinomial("y", psi=sigmoid(g), mu=exp(f), alpha=alpha, observed=COUNTS)
     assert not read(model).lgm.offset.names
+
+
+def test_parameters_of_groups_stay_in_predictors(read):
+    """They cannot be separated by observation, as parameters that all share can."""
+    with pm.Model() as model:
+        f, g = fg()
+        alpha = pm.Exponential("alpha", 1.0, shape=2)[GROUPS]
+        pm.HurdleNegativeBinomial("y", psi=sigmoid(g), mu=exp(f), alpha=alpha, observed=COUNTS)
+    assert read(model).lgm.offset.names
