@@ -23,7 +23,7 @@ from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
@@ -276,6 +276,12 @@ class PythonGibbs(BlockedStep):
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         if self._sampler is None:
+            bad = [name for name, value in point.items() if not np.isfinite(value).all()]
+            if bad:
+                raise AugmentationError(
+                    f"initvals: expected values that the priors allow, found {point[bad[0]]} for "
+                    f"{bad[0]!r}, on the unconstrained scale; leave it out or correct it"
+                )
             self._sampler = self.make_sampler(point)
         sampler = self._sampler
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}

@@ -110,6 +110,11 @@ def test_arguments_that_are_of_no_use(small, options, sentence):
         pac.sample(2, model=small, **options)
 
 
+def test_a_start_outside_the_support_is_refused(model):
+    with pytest.raises(pac.AugmentationError, match=r"initvals: .*allow, found nan for 'ls_log__'"):
+        pac.sample(2, tune=1, model=model, initvals={"ls": -1.0}, chains=1, **QUIET)
+
+
 def test_options_of_other_steps_and_a_recorder_are_handed_on(small):
     with small:
         pm.Normal("z", pm.Poisson("n", 2.0), 1.0, observed=[1.0])
