@@ -6,7 +6,7 @@
 ``sampling.py``       one timed run of either sampler, inside a fresh process
 ``fixed_kernel.py``   effective samples a second against NUTS, kernel fixed
 ``learned_kernel.py`` the same with the kernel learned
-``small_models.py``   small models end to end against NUTS, and the time of a step
+``small_models.py``   small models against NUTS, end to end and sampling alone
 ``small_problems.py`` these models, on simulated data
 ``step_time.py``      one step against one Cholesky factorisation
 ``structured.py``     random walks and maps: growth of a step, and against NUTS

@@ -1,8 +1,8 @@
 """Small and middle-sized models beside NUTS, end to end and sampling alone.
 
 The smallest bulk effective sample size a second over every free variable, of a whole call, and of
-what further draws of one chain cost, when everything is compiled; and the time of a Python step.
-Kernels of the compiled loop, which are the same for all models, are compiled beforehand.
+what further draws of one chain cost, when everything is compiled. Kernels of the compiled loop,
+which are the same for all models, are compiled beforehand.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ import pymc as pm
 
 import pymc_augconj as pac
 from benchmarks.harness import CORES, Row, Settings, compile_kernels, measure
-from benchmarks.inside import Watch
 from benchmarks.sampling import SEED, diagnose
-from benchmarks.small_problems import HIERARCHICAL, MODELS
+from benchmarks.small_problems import MODELS
 
-_STEPS = 500
-_TUNING = 200
 # Draws of short runs, and seconds that further ones take.
 _SHORT, _SECONDS = 500, 2.0
-_EIGHT_SCHOOLS = ("eight schools, centred", "eight schools, non-centred")
 
 
 def run(*, sampler: str, name: str, draws: int) -> dict[str, Any]:
@@ -81,39 +77,8 @@ def measure_further(*, sampler: str, name: str, draws: int) -> dict[str, Any]:
     return {"us_a_draw": 1e6 * a_draw, "ess_a_draw": share, "ess_per_second": share / a_draw}
 
 
-def measure_step(*, name: str) -> dict[str, Any]:
-    """Return the milliseconds of a step after tuning, and of these those that are overhead.
-
-    Overhead is what is left without LAPACK, compiled kernels and the draws of auxiliary variables.
-    """
-    with MODELS[name]() as model:
-        step = pac.AugmentedGibbs()
-        point = model.initial_point(random_seed=SEED)
-    step.setup_chain(np.random.default_rng(SEED), _TUNING, 2 * _STEPS)
-    seconds, outside, evaluations = np.empty(_STEPS), np.empty(_STEPS), 0
-    for _ in range(_TUNING):
-        point, _ = step.step(point)
-    step.stop_tuning()
-    for i in range(_STEPS):
-        start = time.perf_counter()
-        point, (stats,) = step.step(point)
-        seconds[i] = time.perf_counter() - start
-        evaluations += stats["evaluations"]
-    watch = Watch()
-    watch.install()
-    for i in range(_STEPS):
-        start, inside = time.perf_counter(), watch.seconds
-        point, _ = step.step(point)
-        outside[i] = time.perf_counter() - start - (watch.seconds - inside)
-    return {
-        "step_ms": 1e3 * float(np.median(seconds)),
-        "overhead_ms": 1e3 * float(np.median(outside)),
-        "evaluations": evaluations / _STEPS,
-    }
-
-
 def rows(settings: Settings) -> Iterator[Row]:
-    """Yield a row for the kernels, one per model, and one for the step of those that have a bar."""
+    """Yield a row for the kernels, and one per model."""
     with tempfile.TemporaryDirectory(prefix="augconj-kernels-") as folder:
         kernels = Path(folder)
         yield Row(
@@ -164,15 +129,3 @@ def _rows_of_models(settings: Settings, measure: Callable[..., dict[str, Any]]) 
             bar_is="at least",
             details={**runs, "further": further, "ratio_without_compilation": alone, "size": size},
         )
-        if name in (*_EIGHT_SCHOOLS, *HIERARCHICAL):
-            step = measure("benchmarks.small_models:measure_step", cores=1, name=name)
-            for what, key in {"a step": "step_ms", "overhead in it": "overhead_ms"}.items():
-                yield Row(
-                    benchmark=f"{name}: {what}",
-                    ours=step[key],
-                    floor=None,
-                    unit="ms",
-                    bar=0.3 if name in _EIGHT_SCHOOLS else 1.0,
-                    bar_is="at most",
-                    details=step,
-                )

@@ -7,20 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 
-__all__ = ["HIERARCHICAL", "MODELS"]
+__all__ = ["MODELS"]
 
 #: Builders by name.
 MODELS: dict[str, Callable[[], pm.Model]] = {}
-
-#: The hierarchical regressions, of which a step is to take one millisecond at most.
-HIERARCHICAL = (
-    "varying intercepts, centred",
-    "varying intercepts, non-centred",
-    "varying slopes, centred",
-    "varying slopes, non-centred",
-    "five groups of twenty",
-    "correlated slopes (LKJ)",
-)
 
 
 def _model(name: str) -> Callable[[Callable[[], pm.Model]], Callable[[], pm.Model]]:
