@@ -43,7 +43,7 @@ from pymc_augconj.recognition.graph.rewrite import (
     substitute,
 )
 
-from .links import without_number
+from .links import stripped, without_number
 from .rows import axes_of, is_separate
 
 #: What may be found in place of predictors.
@@ -166,15 +166,14 @@ def _without_parameters(
 
     Sites of log α − f would have to follow α, as negative binomial densities truncated at zero do.
     """
-    inner = var
-    while scalar_name(inner) in {"Add", "Sub", "Neg"}:
-        parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
-        rest = [part for part in inner.owner.inputs if part not in parts]
-        own = {part for part in ancestors(rest) if is_random(part)}
-        shared = all(all(part.type.broadcastable) for part in rest)
-        if len(parts) != 1 or not shared or (rest and not own) or not own <= elsewhere:
-            break
-        (inner,) = parts
+
+    def are_elsewhere(outer: Variable, others: list[Variable]) -> bool:
+        own = {part for part in ancestors(others) if is_random(part)}
+        shared = all(all(part.type.broadcastable) for part in others)
+        known = shared and own <= elsewhere and (bool(own) or not others)
+        return known and scalar_name(outer) in {"Add", "Sub", "Neg"}
+
+    inner = stripped(var, latents, are_elsewhere)
     return inner if has_rows(inner, shape) else var
 
 

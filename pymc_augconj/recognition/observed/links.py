@@ -185,14 +185,28 @@ def without_number(var: Variable, latents: Variables) -> Variable:
     The logarithm of a multiple of exp(z) stays if the factors differ, because the multiple is not
     affine.
     """
-    inner = var
-    while inner.owner is not None and isinstance(inner.owner.op, Elemwise):
-        parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
-        rest = [part for part in inner.owner.inputs if part not in parts]
-        if len(parts) != 1 or any(constant_number(part) is None for part in rest):
-            break
-        (inner,) = parts
+
+    def is_plain(_: Variable, others: Variables) -> bool:
+        return all(constant_number(part) is not None for part in others)
+
+    inner = stripped(var, latents, is_plain)
     return inner if is_affine(pt.as_tensor(inner), latents) else var
+
+
+def stripped(
+    var: Variable, latents: Variables, strips: Callable[[Variable, list[Variable]], bool]
+) -> Variable:
+    """Strip elementwise operations on one varying part, as long as ``strips`` accepts them.
+
+    It is given their result and their other arguments.
+    """
+    while var.owner is not None and isinstance(var.owner.op, Elemwise):
+        parts = [part for part in var.owner.inputs if depends_on(part, latents)]
+        rest = [part for part in var.owner.inputs if part not in parts]
+        if len(parts) != 1 or not strips(var, rest):
+            break
+        (var,) = parts
+    return var
 
 
 # Ops that move, repeat or pick entries without changing them.
