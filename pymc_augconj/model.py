@@ -193,6 +193,11 @@ class LatentGaussianModel:
         return sum(block.total_size for block in self.blocks)
 
     @property
+    def is_independent(self) -> bool:
+        """Whether latents are independent given θ, and no covariance is factorised."""
+        return all(b.is_independent and not b.whitened for b in self.blocks)
+
+    @property
     def is_improper(self) -> bool:
         """Whether the latents' prior is no distribution."""
         return any(block.is_flat for block in self.blocks)

@@ -70,17 +70,17 @@ def choose_updates(
             "only; use hyper_sampler='slice' for this model"
         )
     of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
-    mixed = ("likelihood", "level", *of_factors) if hyper_sampler == "auto" else ()
-    if sum(h.size for h in plan.likelihood) > _MOST_BY_ELLIPSES:
-        mixed = mixed[1:]
+    mixed: list[str] = []
     if hyper_sampler == "auto":
+        few = sum(h.size for h in plan.likelihood) <= _MOST_BY_ELLIPSES
+        mixed = [*(["likelihood"] if few else []), "level", *of_factors]
         # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
         # series large: tails that ellipses alone are long in leaving; and structured evidence is
         # cheap.
         maps = any(b.entries is not None or b.grid for b in model.blocks)
         structured = maps or any(b.inputs is not None for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
-        cheap = several or all(b.is_independent and not b.whitened for b in model.blocks)
+        cheap = several or model.is_independent
         hyper_sampler = "elliptical" if held and not cheap else "mixed"
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
@@ -117,7 +117,7 @@ def choose_sweeps(
         updated = any(own for move, own in plan.moves.items() if move.startswith(_REUSED))
         # Entries are updated given the latents, and mix as fast as these do.
         many = of_solver if model.n_rows > _MANY_ROWS else Solver.sweeps
-        if all(b.is_independent and not b.whitened for b in model.blocks):
+        if model.is_independent:
             many = min(many, _FEW_SWEEPS)
         many = Solver.sweeps if plan.by_entry else many
         return many if augmented and (updated or plan.by_entry) else 1

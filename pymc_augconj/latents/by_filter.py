@@ -102,7 +102,11 @@ class _Values:
 
 
 class _Given:
-    """Λᵤ, its inverse, H, (H̄, z) as rows, W, h − ΛA z, and the same in M and its linear term."""
+    """Terms that depend on the sites and the border alone, and not on processes.
+
+    These are Λᵤ and its inverse, H, the rows H̄ and z, W, h − ΛA z, and their part of M and of its
+    linear term.
+    """
 
     def __init__(self, own: _Values, prior: LatentPrior, of: tuple[Any, ...]) -> None:
         self.of, (h, lam, *border) = of, of

@@ -123,7 +123,8 @@ def passes(size: int) -> Passes:
     def filter_first(*given: Any) -> None:
         (A, _, _, step, loaded, *_, pivots, _, gain), rows = given[:-1], given[-1]
         by_size(*given[:-1])
-        forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
+        if len(rows):
+            forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
 
     run_filter = _filter_of_two if size == 2 else filter_first
     return Passes(run_filter, forward, _pass(size, False), _variances(size))

@@ -124,39 +124,29 @@ class GibbsSampler:
         chain, state = self.chain, State(dict(point), updates)
         self._keep_possible(point)
         given_latents.update_prior_only(rng, chain, state)
-        given_latents.update_entries(rng, chain, state)
-        given_latents.update_exchanges(rng, chain, state)
-        given_latents.update_joint(rng, chain, state)
-        if not self.skips_likelihood:
-            given_latents.update_likelihood(rng, chain, state)
-        for level in self.levels:
-            given_latents.update_level(rng, chain, state, level)
-        for part in self.parts:
-            self._draw_part(rng, state, part)
-        for _ in range(self.sweeps - 1):
+        for sweep in range(self.sweeps):
             given_latents.update_entries(rng, chain, state)
             given_latents.update_exchanges(rng, chain, state)
-            if chain.plan.by_column:
+            if not sweep or chain.plan.by_column:
                 given_latents.update_joint(rng, chain, state)
             if not self.skips_likelihood:
                 given_latents.update_likelihood(rng, chain, state)
+            for level in () if sweep else self.levels:
+                given_latents.update_level(rng, chain, state, level)
+            # That of the last sweep is recorded.
             state.info.log_evidence = 0.0
             for part in self.parts:
-                if part.factors:
-                    latents.draw_by_factor(rng, chain, state, part)
-                    continue
-                latents.draw_auxiliary(rng, chain, state, part)
-                for member in chain.plan.by_column:
-                    given_latents.update_columns(rng, chain, state, part, member)
-                relax = not chain.plan.by_column
-                latents.draw_latents(rng, chain, state, part, relax=relax)
+                self._draw_part(rng, state, part, again=sweep > 0)
         self._describe(state)
         latents.draw_forward(rng, chain, state)
         chain.relaxes = chain.relaxes or not state.info.stays
         return state.point, state.info
 
-    def _draw_part(self, rng: Generator, state: State, part: Part) -> None:
-        """Make moves 2 to 4 for one part, given the predictors of the others."""
+    def _draw_part(self, rng: Generator, state: State, part: Part, *, again: bool) -> None:
+        """Make moves 2 to 4 for one part, given the predictors of the others.
+
+        Without move 3 where they are made ``again`` in a step.
+        """
         chain = self.chain
         if part.factors:
             latents.draw_by_factor(rng, chain, state, part)
@@ -164,6 +154,9 @@ class GibbsSampler:
         latents.draw_auxiliary(rng, chain, state, part)
         for member in chain.plan.by_column:
             given_latents.update_columns(rng, chain, state, part, member)
+        if again:
+            latents.draw_latents(rng, chain, state, part, relax=not chain.plan.by_column)
+            return
         before = dict(state.point)
         latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from

@@ -18,7 +18,7 @@ class _Linked(JITCodeLibrary):
 
     @property
     def codegen(self) -> _Linked:
-        """Where errors' addresses are set, of machine code."""
+        """Return this library, of which Numba sets the environment, as it does of machine code."""
         return self
 
     def set_env(self, env_name: str, env: object) -> None:

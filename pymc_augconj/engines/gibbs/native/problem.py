@@ -295,7 +295,7 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> GramPattern:
     tilted = chain.parts[0].tilted
     if tilted is not None and tilted.can_follow:
         raise NoTapeError("trajectories")
-    if not all(b.is_independent and not b.whitened for b in model.blocks):
+    if not model.is_independent:
         raise NoTapeError("latents that are not independent")
     solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
     # Sites of vectors couple rows: it is all latents that meet.
