@@ -8,6 +8,17 @@ from numba import njit
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
+from pymc_augconj.python_mode.records import pass_by_reference
+
+from .entries import Design, Entries
+from .problem import Problem
+from .row_tapes import RowTape, RowTapes
+from .shared import Shared
+from .sums import Polynomial
+from .work import Work
+
+pass_by_reference(Design, Entries, Polynomial, Problem, RowTape, RowTapes, Shared, Work)
+
 
 class _Linked(JITCodeLibrary):
     """Code that is compiled within the functions that call it, and nowhere else.
