@@ -11,6 +11,7 @@ import pytest
 from scipy.special import log_expit, log_ndtr
 
 from pymc_augconj.api.recognize import recognize
+from pymc_augconj.api.sample import sample
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
@@ -369,6 +370,16 @@ def test_nothing_can_be_compared():
         pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=np.ones(N, dtype=int))
     with pytest.raises(RecognitionError, match=r"'y': expected a finite log density.*rescale"):
         recognize(model)
+
+
+def test_data_that_no_parameter_allows():
+    """A count where exposure is zero: sampler and PyMC agree, the message names the variable."""
+    exposure, y = np.array([1.0, 0.0, 2.0]), np.array([1, 1, 3])
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Poisson("y", exposure * pm.math.exp(b), observed=y)
+    with pytest.raises(RecognitionError, match=r"^'y': expected a finite log density at step 1"):
+        sample(draws=5, tune=5, model=model, chains=1, progressbar=False)
 
 
 # -- parameters out of range -------------------------------------------------------------------
