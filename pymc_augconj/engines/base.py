@@ -33,6 +33,8 @@ class SiteRule(Protocol):
     monotone: bool
     #: True if the rule needs an augmentation.
     augmented: bool
+    #: Error of ℓ relative to its terms, within which bounds are not compared.
+    error: float
 
     def full(self, site: Site) -> bool:
         """Return whether the rule uses covariances and full Λ, (P, P, N), or variances, (P, N)."""

@@ -18,6 +18,7 @@ from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.latents.by_precision import PrecisionPosterior, PrecisionSolver
 from pymc_augconj.latents.choice import solver_of_step
 from pymc_augconj.latents.joint import LatentPriors
@@ -426,6 +427,26 @@ def test_sites_of_eight_predictors_take_few_nodes():
     largest = np.linalg.eigvalsh(np.moveaxis(lam, -1, 0))[:, -1]
     assert (largest > 0.5).all()
     assert (largest < 4.5).all()
+
+
+def test_bounds_of_a_few_digits_are_not_compared_to_more(monkeypatch):
+    """Or steps towards the sites would be halved until the error of quadrature allows them."""
+    x, rng = np.linspace(-1.0, 1.0, 20), np.random.default_rng(0)
+    shares = rng.dirichlet([4.0, 2.0, 1.0], size=20)
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1, shape=3), pm.Normal("b", 0, 1, shape=3)
+        eta = a + x[:, None] * b
+        pm.DirichletMultinomial("y", n=50, a=exp(eta), observed=rng.multinomial(50, shares))
+    recognition = pac.recognize(model)
+    sites, runs = HeldSites(recognition.model, ["y"], ()), []
+    monkeypatch.setattr(
+        held_sites, "climb", lambda *args, **kwargs: runs.append(climb(*args, **kwargs)) or runs[-1]
+    )
+    for moved in (0.0, 1e-3, 2e-3):
+        start = recognition.start
+        sites.choose({**start, "a": start["a"] + moved})
+    assert all(run.converged for run in runs)
+    assert sum(step.evaluations for run in runs for step in run.iterations) < 60
 
 
 def test_a_fit_refuses_eight_predictors():

@@ -70,6 +70,7 @@ class _Rule:
     def __init__(self, held: Collection[str]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
         self._vgp = VariationalGaussian(rough=True)
+        self.error = self._vgp.error
 
     def _of(self, site: Site) -> SiteRule:
         return self._vgp if site.name in self._held else self._cavi

@@ -203,7 +203,7 @@ class Bound:
         total, magnitude, h, lam = self._targets(mean, cov)
         return Evaluation(
             np.zeros_like(h), np.zeros_like(lam), h, lam, mean, cov,
-            total, 0.0, magnitude * _EPS, groups.coupling, None,
+            total, 0.0, magnitude * self.family.rule.error, groups.coupling, None,
         )  # fmt: skip
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
@@ -217,14 +217,15 @@ class Bound:
         cov = posterior.cov.copy()
         np.maximum(posterior.var, 0.0, out=cov[: h.size])
         total, magnitude, target_h, target_lam = self._targets(posterior.mean, cov)
+        error = magnitude * self.family.rule.error + posterior.divergence_magnitude * _EPS
         return Evaluation(
             h, lam, target_h, target_lam, posterior.mean, cov, total, posterior.divergence,
-            (magnitude + posterior.divergence_magnitude) * _EPS, groups.coupling, posterior,
+            error, groups.coupling, posterior,
         )  # fmt: skip
 
 
 # Sums of n terms and a factorisation accumulate some hundreds of rounding units.
-_EPS = 1000.0 * np.finfo(float).eps
+_EPS = 1000.0 * float(np.finfo(float).eps)
 
 
 def bound_gradient(bound: Any, evaluation: Evaluation) -> dict[str, Array]:
@@ -291,6 +292,7 @@ class CoordinateAscent:
 
     monotone = True
     augmented = True
+    error = _EPS
 
     def full(self, site: Site) -> bool:
         return site.likelihood.traits.coupled
@@ -321,6 +323,7 @@ class VariationalGaussian:
 
     def __init__(self, factorised: bool = False, *, rough: bool = False) -> None:
         self.factorised, self.rough = factorised, rough
+        self.error = _ROUGH if rough else _EPS
 
     def full(self, site: Site) -> bool:
         return not (self.factorised or site.likelihood.traits.factorises)
