@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pytensor.compile.maker import Function
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
@@ -83,6 +85,16 @@ class PointFunction:
         self._mode, self._first_calls = mode, first_calls
         self._function: Callable[[Point], list[np.ndarray]] | None = None
         self._interpreter: Interpreter | None = None
+
+    def of_many(self, key: Key) -> PointFunction:
+        """Return the function of many values of an input, along a first axis of it and the result.
+
+        What does not depend on this input is computed once.
+        """
+        one = self._inputs[key]
+        many = pt.tensor(dtype=one.type.dtype, shape=(None, *one.type.shape))
+        graph = vectorize_graph(self.graph, {one: many})
+        return PointFunction(graph, {**self._inputs, key: many}, self._mode, self._first_calls)
 
     def compile(self) -> PointFunction:
         """Compile now rather than at the first call; return itself."""

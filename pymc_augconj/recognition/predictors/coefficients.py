@@ -43,6 +43,8 @@ from pymc_augconj.typing import Index
 DIRECTION = Argument("direction")
 #: The key of the coefficients of a map's parts.
 COEFFICIENTS = Argument("coefficients")
+# Entries of the products that are computed at a time.
+_BATCH = 2**20
 
 
 class Product:
@@ -59,6 +61,7 @@ class Product:
         mask: np.ndarray | None = None,
     ) -> None:
         self._function, self.size, self._fixed, self._mask = function, size, fixed, mask
+        self._of_many: PointFunction | None = None
         self.names = tuple(n for n in function.names if n != DIRECTION and fixed is None)
         self.shared = function.shared
 
@@ -82,17 +85,17 @@ class Product:
         return self._function.on_tape(tape, {**entries, DIRECTION: vector})
 
     def matrix(self, point: Point) -> np.ndarray:
-        """Return A, Fortran-ordered, by one product per column."""
-        unit = np.zeros(self.size)
-        columns = np.empty((0, 0))
-        for j in range(self.size):
-            unit[j] = 1.0
-            column = self(point, unit)
-            unit[j] = 0.0
-            if j == 0:
-                columns = np.empty((column.size, self.size), order="F")
-            columns[:, j] = column
-        return columns
+        """Return A, Fortran-ordered."""
+        rows = [self(point, unit)[None] for unit in np.eye(1, self.size)]
+        length = _BATCH // max(rows[0].size, 1)
+        if length < 2 or DIRECTION not in self._function.names:
+            rows += [self(point, unit)[None] for unit in np.eye(self.size)[1:]]
+        else:
+            self._of_many = self._of_many or self._function.of_many(DIRECTION)
+            for start in range(1, self.size, length):
+                units = np.eye(min(length, self.size - start), self.size, start)
+                rows.append(self._of_many(self._given(point, units)))
+        return np.concatenate(rows).T
 
 
 @dataclass(frozen=True)

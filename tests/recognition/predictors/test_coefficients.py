@@ -8,7 +8,8 @@ import pytest
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.predictors.coefficients import find_coefficients
+from pymc_augconj.recognition.predictors import coefficients as coefficients_module
+from pymc_augconj.recognition.predictors.coefficients import DIRECTION, Product, find_coefficients
 from pymc_augconj.recognition.recognizer import read_model
 
 RNG = np.random.default_rng(3)
@@ -119,3 +120,25 @@ def test_a_selection_that_shared_data_change_is_read_again():
     after = read(recognition.start)
     np.testing.assert_array_equal(before.index, GROUP)
     np.testing.assert_array_equal(after.index, GROUP[::-1])
+
+
+@pytest.mark.parametrize("batch", [2**20, 4 * SIZE, 0])
+def test_columns_of_a_matrix_are_computed_together(batch, monkeypatch):
+    """A factorisation in the graph is computed once for all of them, or for each of few batches."""
+    monkeypatch.setattr(coefficients_module, "_BATCH", batch)
+    K = pt.exp(-(((pt.arange(SIZE)[:, None] - pt.arange(SIZE)) / pt.exp(t[0])) ** 2))
+    L = pt.linalg.cholesky(K + 1e-6 * pt.eye(SIZE))
+    graph = pt.sqrt(t[1]) * (L @ v) + pt.set_subtensor(pt.zeros(SIZE)[2:], v.cumsum()[2:])
+    product = Product(PointFunction(graph, {"t": t, DIRECTION: v}), SIZE)
+    calls, original = [], PointFunction.__call__
+    monkeypatch.setattr(PointFunction, "__call__", lambda *args: calls.append(1) or original(*args))
+    for at in ([0.3, 2.0], [-0.4, 1.5]):
+        point = {"t": np.array(at)}
+        calls.clear()
+        found = product.matrix(point)
+        assert len(calls) == {2**20: 2, 4 * SIZE: 3, 0: SIZE}[batch]
+        assert found.flags.f_contiguous
+        each = np.column_stack([product(point, unit) for unit in np.eye(SIZE)])
+        np.testing.assert_allclose(found, each, rtol=1e-15, atol=1e-16)
+    masked = product.masked(np.arange(SIZE) % 2.0).matrix(point)
+    np.testing.assert_array_equal(masked, found * (np.arange(SIZE) % 2.0))
