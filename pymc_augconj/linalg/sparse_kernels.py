@@ -145,7 +145,7 @@ def scaled_entries(
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _with_pivot(log_det: float, product: float, pivot: float) -> tuple[float, float]:
+def with_pivot(log_det: float, product: float, pivot: float) -> tuple[float, float]:
     """Return a log determinant and a product whose logarithm is to be added, with one more pivot.
 
     A logarithm of every pivot would take longer than what else is done with a short column.
@@ -188,7 +188,7 @@ def _corner_factor(corner: Array, half: Array) -> float:
                 solved -= row[k] * half[k]
             if not 0.0 < pivot < math.inf:
                 return math.nan
-            log_det, product = _with_pivot(log_det, product, pivot)
+            log_det, product = with_pivot(log_det, product, pivot)
             row[i] = 1.0 / math.sqrt(pivot)
             half[i] = solved * row[i]
     for i in range(size):
@@ -207,7 +207,7 @@ def _eliminate_diagonal(values: Array, border: Array, corner: Array, half: Array
     for j in range(n):
         if not 0.0 < values[j] < math.inf:
             return math.nan
-        log_det, product = _with_pivot(log_det, product, values[j])
+        log_det, product = with_pivot(log_det, product, values[j])
     for j in range(n):
         values[j] = 1.0 / math.sqrt(values[j])
     for j in range(n):
@@ -260,7 +260,7 @@ def eliminate(
         pivot = values[j]
         if not 0.0 < pivot < math.inf:
             return math.nan
-        log_det, product = _with_pivot(log_det, product, pivot)
+        log_det, product = with_pivot(log_det, product, pivot)
         inverse = 1.0 / math.sqrt(pivot)
         values[j] = inverse
         half[j] *= inverse

@@ -246,6 +246,32 @@ def test_the_elliptical_update_keeps_its_target(kind, factor, exact):
     assert (min(p_values) > FALSE_ALARMS) == exact
 
 
+def test_an_ellipse_moves_along_one_tail():
+    """From far out along one axis, as a scale near zero is, while others are narrow."""
+    update, rng, start = EllipticalUpdate(3), np.random.default_rng(9), np.array([-12.0, 0.5, 0.5])
+    update.state["centre"], update.state["axes"] = np.zeros(3), np.eye(3)
+
+    def log_density(x):
+        return float(x[0] - np.exp(x[0]) - 0.5 * x[1:] @ x[1:])
+
+    moved = [abs(update(log_density, start, rng, False)[0] + 12.0) for _ in range(200)]
+    # With one scale of all axes the median is 0.4.
+    assert np.median(moved) > 2.0
+
+
+def test_axes_of_many_scales_are_not_chance():
+    """Correlations of a window of few draws are shrunk; large ones stay."""
+    rng, pair = np.random.default_rng(10), EllipticalUpdate(2)
+    many, units = EllipticalUpdate(9), 10.0 ** np.arange(-4, 5)
+    for z in rng.standard_normal((25, 9)):
+        many._learn(z * units)
+        pair._learn(np.array([z[0], 0.99 * z[0] + 0.14 * z[1]]))
+    axes = many.state["axes"] / units[:, None]
+    np.testing.assert_allclose(np.linalg.eigvalsh(axes @ axes.T), 1.0, atol=0.7)
+    axes = pair.state["axes"]
+    assert np.linalg.cond(axes @ axes.T) > 100.0
+
+
 def test_an_update_of_no_entries_stays():
     """Of a vector of shape 0, such as the coefficients of no columns."""
     update, rng = MixedUpdate(0), np.random.default_rng(5)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_augconj.linalg.sparse_kernels import with_pivot
 from pymc_augconj.typing import Array, Index
 
 from .compilation import inner
@@ -122,18 +123,18 @@ def _explore(
     """
     size, by_ellipse, count = x.size, axis < 0, 0
     z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
-    shape, square = 0.5 * (_DEGREES_OF_FREEDOM + size), 0.0
+    shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
     if by_ellipse:
+        total, product = 0.0, 1.0
         for i in range(size):
             z[i] = 0.0
             for j in range(size):
                 z[i] += u.inverse[i, j] * (x[j] - u.centre[j])
-            square += z[i] * z[i]
-        scale = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + square) / _gamma(rng, shape))
+            total, product = with_pivot(total, product, 1.0 + z[i] ** 2 / _DEGREES_OF_FREEDOM)
+            fresh[i] = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + z[i] ** 2) / _gamma(rng, shape))
         for i in range(size):
-            fresh[i] = scale * rng.standard_normal()
-        level = w.found[VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
-        level += math.log1p(-rng.random())
+            fresh[i] *= rng.standard_normal()
+        level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
         at = 2.0 * math.pi * rng.random()
         lower, upper = at - 2.0 * math.pi, at
     else:
@@ -149,19 +150,20 @@ def _explore(
     while True:
         count += 1
         is_last = by_ellipse and count > _LARGEST_TRIALS
-        cos, sin, square = math.cos(at), math.sin(at), 0.0
+        cos, sin, total, product = math.cos(at), math.sin(at), 0.0, 1.0
         for i in range(size):
-            total = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
+            value = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
             if by_ellipse:
                 for j in range(size):
-                    total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
-                square += (cos * z[i] + sin * fresh[i]) ** 2
-            moved[i] = x[i] if is_last else total
+                    value += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
+                square = (cos * z[i] + sin * fresh[i]) ** 2
+                total, product = with_pivot(total, product, 1.0 + square / _DEGREES_OF_FREEDOM)
+            moved[i] = x[i] if is_last else value
         if not evaluate(p, w, moved, how):
             return -1
         value = w.found[VALUE]
         if by_ellipse:
-            value += shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+            value += shape * (total + math.log(product))
         # Slices along axes accept their level, ellipses what is above it.
         if is_last or level < value < math.inf or (value == level and not by_ellipse):
             for i in range(size):
