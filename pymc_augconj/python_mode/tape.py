@@ -349,6 +349,9 @@ class TapeBuilder:
         terms = np.moveaxis(x, list(axes), range(len(axes))).reshape(-1, *kept)
         if not len(terms):
             raise NoTapeError("a reduction of nothing")
+        if name in ("AND", "OR", "Maximum", "Minimum"):
+            # A condition on a scale of its own for each group is there once for each row.
+            terms = np.unique(terms, axis=0)
         return reduce(partial(self.apply, name), terms)
 
     def _accumulated(self, op: CumOp, x: Index) -> Index:

@@ -241,6 +241,14 @@ def test_equal_instructions_are_one():
     np.testing.assert_allclose(found, 2.0 * np.exp(0.7))
 
 
+def test_a_condition_of_groups_is_there_once_for_each():
+    s, v, m = arguments()
+    graph = pt.switch(pt.all(pt.gt(v[np.arange(60) % 3], 0.0)), s, -1.0)
+    found, code, _ = on_tape(graph, [s, v, m], VALUES)
+    assert len(code) == 3 + 2 + 1
+    assert found == 0.7
+
+
 def test_what_has_no_tape():
     s, v, m = arguments()
     single = pt.fscalar("single")
