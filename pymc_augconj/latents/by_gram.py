@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import exp
 from operator import is_
 from typing import TypeGuard
@@ -71,11 +71,14 @@ class GramPattern:
         met, inverse = np.unique(codes, return_inverse=True)
         row, col = np.divmod(met, self.size)
         every = np.arange(self.size)
-        forced = every if self.size <= small else self._dense_columns
         # Levels of a factor meet through others alone: those of the largest factor come first.
         largest = np.argsort([-A.size for A in maps], kind="stable")
         given = np.concatenate([every[starts[b] : starts[b + 1]] for b in largest])
-        self.pattern = SparsePattern(self.size, row, col, given=given, dense=forced)
+        find = partial(SparsePattern, self.size, row, col)
+        self.pattern = find(given=given, dense=self._dense_columns)
+        if self.size <= small:
+            # In the same order, so that the compiled loop may eliminate the sparse columns.
+            self.pattern = find(given=self.pattern.order, dense=every)
         self._pairs = pairs
         self._set_products(first, second)
         targets = self.pattern.positions(row, col)[inverse.ravel()]

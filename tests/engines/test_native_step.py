@@ -312,6 +312,11 @@ def python_steps(step, rng, point, count=STEPS, *, tune=False):
         yield point, info
 
 
+def test_a_few_groups_are_no_dense_matrix():
+    _, loop, _ = both(own_noise_of_groups, tune=0)
+    assert loop._problem.corner <= 2 < loop._problem.std.size
+
+
 @pytest.mark.parametrize(
     ("build", "hyper_sampler"),
     [

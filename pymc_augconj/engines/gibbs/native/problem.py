@@ -23,6 +23,7 @@ from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.linalg.dense import EPS, probes
+from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan
 from pymc_augconj.point import Argument, Point
@@ -303,10 +304,13 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> GramPattern:
     if isinstance(solver, GramSolver):
         pattern = solver.pattern
     else:
-        # In the precision of weights all latents meet.
-        pattern = GramPattern(maps, LARGEST_CORNER) if coupled else GramPattern(maps)
-        if not (isinstance(solver, WeightSolver) and pattern.pattern.corner == pattern.size):
+        pattern = GramPattern(maps)
+        all_meet = coupled or pattern.pattern.corner == pattern.size
+        if not (isinstance(solver, WeightSolver) and all_meet):
             raise NoTapeError("another solver")
+        # In the precision of weights all latents meet.
+        none, every = np.empty(0, dtype=np.intp), np.arange(pattern.size)
+        pattern.pattern = SparsePattern(pattern.size, none, none, dense=every)
     # Python's calls take as long for a small dense matrix. In the same order L is the same.
     sparse = GramPattern(maps, small=0)
     if not coupled and np.array_equal(sparse.pattern.order, pattern.pattern.order):
