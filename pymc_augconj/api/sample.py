@@ -136,7 +136,12 @@ def sample(
         return BackgroundRun(sample, given)
     own = inspect.signature(sample).parameters.keys() - {"kwargs"}
     _check_keywords(kwargs, own)
+    for name, least in {"draws": 1, "tune": 0, "chains": 1, "cores": 1}.items():
+        value = {"draws": draws, **kwargs}.get(name)
+        if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+            raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
     model = modelcontext(model)
+    _check_names(model, {"vars": vars, "initvals": kwargs.get("initvals")})
     if resume and zarr_store is None:
         raise TypeError(
             "pac.sample: expected zarr_store=…, the store to go on from, with resume; draws "
@@ -177,6 +182,7 @@ def sample(
             idata_kwargs = dict(kwargs["idata_kwargs"])
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
+    _check_names(model, {"var_names": kwargs.get("var_names")})
     _leave_out_unordered(step, model, kwargs)
     _check_keywords(kwargs, own, all_ours=step.is_alone)
     sites_read = [site.name for site in step.recognition.model.sites]
@@ -292,6 +298,17 @@ def _fitting(
     return {**options, "dims": {**options.get("dims", {}), **own}}
 
 
+def _check_names(model: Model, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for names that are not in the model, or none."""
+    for option, given in options.items():
+        names = given if isinstance(given, list | tuple | dict) else [given]
+        if not names and option != "initvals":
+            raise ValueError(f"{option}: expected names of variables, got none; leave it out")
+        for name in names:
+            if isinstance(name, str) and not {name, model.name_for(name)} & {*model.named_vars}:
+                raise ValueError(f"{option}: expected names of variables, found {name!r}")
+
+
 def _check_keywords(
     kwargs: Mapping[str, Any], own: Collection[str], *, all_ours: bool = False
 ) -> None:
@@ -311,7 +328,7 @@ def _check_keywords(
     for name in kwargs:
         if name not in known | of_steps:
             longer = [other for other in sorted(known) if name in other]
-            close = longer or get_close_matches(name, known, n=1)
+            close = longer or get_close_matches(name, known, n=1, cutoff=0.7)
             raise TypeError(
                 f"pac.sample: expected arguments of its own or of pm.sample, got {name!r}"
                 + (f"; did you mean {close[0]!r}?" if close else "; leave it out")

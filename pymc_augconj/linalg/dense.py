@@ -372,7 +372,7 @@ def _refuse_non_finite(K: Array, name: str) -> None:
 
 def _explain_failure(K: Array, relative_jitters: tuple[float, ...], scale: float, name: str) -> str:
     smallest = eigvalsh(K, lower=True, subset_by_index=(0, 0))[0]
-    tried = ", ".join(f"{relative * scale:.1e}" for relative in relative_jitters)
+    tried = ", ".join(dict.fromkeys(f"{relative * scale:.1e}" for relative in relative_jitters))
     message = (
         f"expected {name} to be positive definite, got a smallest eigenvalue of about "
         f"{smallest:.2e}; it has no Cholesky factor even with {tried} added to its diagonal "

@@ -100,7 +100,7 @@ def test_a_step_of_ones_own_is_refused(model, name, value):
         ({"trace": "x"}, "trace: expected what draws are recorded in.*got str"),
         ({"seed": 1}, "of pm.sample, got 'seed'; did you mean 'random_seed'"),
         ({"sweep": 2}, "of pm.sample, got 'sweep'; did you mean 'sweeps'"),
-        ({"qqqq": 2}, "of pm.sample, got 'qqqq'; leave it out"),
+        ({"thin": 2}, "of pm.sample, got 'thin'; leave it out"),
         ({"target_accept": 0.9}, "no options of PyMC's own steps.*got 'target_accept'"),
         ({"nuts": {}}, "no options of PyMC's own steps.*got 'nuts'"),
     ],
@@ -108,6 +108,24 @@ def test_a_step_of_ones_own_is_refused(model, name, value):
 def test_arguments_that_are_of_no_use(small, options, sentence):
     with pytest.raises(TypeError, match=sentence):
         pac.sample(2, model=small, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"draws": 10.5}, "draws: expected an integer of at least 1, got 10.5"),
+        ({"tune": -3}, "tune: expected an integer of at least 0, got -3"),
+        ({"chains": 0}, "chains: expected an integer of at least 1, got 0"),
+        ({"vars": ["zz"]}, "vars: expected names of variables, found 'zz'"),
+        ({"vars": []}, "vars: expected names of variables, got none; leave it out"),
+        ({"initvals": {"zz": 1}}, "initvals: expected names of variables, found 'zz'"),
+        ({"var_names": ["zz"]}, "var_names: expected names of variables, found 'zz'"),
+        ({"var_names": []}, "var_names: expected names of variables, got none; leave it out"),
+    ],
+)
+def test_values_of_no_use(small, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        pac.sample(**{"draws": 2, "tune": 1, **options}, model=small, **QUIET)
 
 
 def test_a_start_outside_the_support_is_refused(model):

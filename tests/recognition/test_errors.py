@@ -450,6 +450,38 @@ def test_shapes_do_not_fit(case):
     refused(build, RecognitionError, sentence)
 
 
+USELESS = {
+    "no variance": (
+        lambda: bernoulli(pm.Normal("a", 0, [1.0, 0.0])[np.arange(N) % 2]),
+        RecognitionError,
+        "'a': expected standard deviations above zero and finite, found 0; write a number",
+    ),
+    "no prior": (
+        lambda: bernoulli(pm.Normal("a", 0, np.inf) + pm.Normal("b", 0, 1) * X[:, 0]),
+        RecognitionError,
+        "'a': expected standard deviations.*found inf; .*pm.Flat",
+    ),
+    "no mean": (
+        lambda: bernoulli(pm.Normal("a", np.nan, 1) + pm.Normal("b", 0, 1) * X[:, 0]),
+        RecognitionError,
+        "'y': expected a finite log density.*that prior means and inputs are not NaN",
+    ),
+    "no density": (
+        lambda: pm.Simulator(
+            "y", lambda rng, a, size: rng.normal(a, size=size), pm.Normal("a", 0, 1), observed=REAL
+        ),
+        UnknownLikelihoodError,
+        "'y': expected a distribution with a density, found a pm.Simulator.*sample_smc",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*RandomVariable:DeprecationWarning")
+@pytest.mark.parametrize("case", USELESS)
+def test_distributions_that_are_none(case):
+    refused(*USELESS[case])
+
+
 def test_index_out_of_bounds():
     sentence = r"'y': expected a log density that PyMC can compute, found the error 'index 3 is out"
     refused(lambda: bernoulli(process(inputs=X[:3])[np.arange(N) % 4]), DataError, sentence)

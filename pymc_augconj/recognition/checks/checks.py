@@ -83,6 +83,7 @@ def check_reading(
     points = [point for point in points if np.isfinite(_uncompiled(model.log_prior, point))]
     compared = dict.fromkeys((site.name for site in model.sites), 0)
     rng = np.random.default_rng(1)
+    _check_scales(model, points)
     stds = [_prior_std(block, points[0]) for block in model.blocks] if points else []
     for i, point in enumerate(points):
         maps, offset = [read(point) for read in model.maps], np.array(model.offset(point))
@@ -99,7 +100,7 @@ def check_reading(
                 f"{site.label}: expected a finite log density of some observation, "
                 "found none at any point tried, so that recognition could not be checked against "
                 "PyMC; rescale the data or the priors, and see that parameters such as sigma are "
-                "in their range"
+                "in their range, and that prior means and inputs are not NaN"
             )
 
 
@@ -108,6 +109,19 @@ def check_reading(
 
 def _uncompiled[T](function: PointMap[T], point: Point) -> T:
     return getattr(function, "uncompiled", function)(point)
+
+
+def _check_scales(model: LatentGaussianModel, points: Sequence[Point]) -> None:
+    """Raise a RecognitionError if a latent has no variance, or an infinite one, at every point."""
+    for block in model.blocks:
+        if block.kind == "diagonal" and not block.is_flat and points:
+            stds = np.array([np.ravel(_uncompiled(block.scale, point)) for point in points])
+            wrong = stds[0, ((stds == 0.0) | (stds == np.inf)).all(axis=0)]
+            if wrong.size:
+                raise RecognitionError(
+                    f"variable {block.name!r}: expected standard deviations above zero and finite, "
+                    f"found {wrong[0]:g}; write a number for a known value, pm.Flat for no prior"
+                )
 
 
 def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:

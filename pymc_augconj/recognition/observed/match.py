@@ -18,6 +18,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.simulator import SimulatorRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 
@@ -229,6 +230,11 @@ class Matcher:
         """
         if isinstance(rv.owner.op, MinibatchRandomVariable):
             raise RecognitionError(total_size(rv))
+        if isinstance(rv.owner.op, SimulatorRV):
+            raise UnknownLikelihoodError(
+                f"observed variable {rv.name!r}: expected a distribution with a density, found a "
+                "pm.Simulator, whose density is unknown; sample this model with pm.sample_smc"
+            )
         reading = self._reading(rv, latents)
         if isinstance(reading.augmented, ObservedGraph):
             return reading.augmented
