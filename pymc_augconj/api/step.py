@@ -363,7 +363,8 @@ class PythonGibbs(BlockedStep):
             return point
         moved = dict(point)
         for _ in range(_START_ATTEMPTS):
-            for h in self.plan.updated:
+            # Those of a companion too: where they equal their mean, their scale would go to zero.
+            for h in (h for h in self.recognition.model.hyperparameters if h.value_name in ours):
                 jitter = self.rng.uniform(-_START_JITTER, _START_JITTER, h.shape)
                 moved[h.value_name] = np.asarray(point[h.value_name] + jitter)
             if np.isfinite(self.recognition.model.log_prior(moved)):

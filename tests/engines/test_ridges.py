@@ -193,3 +193,16 @@ def test_a_companion_that_is_refused_is_said():
     report = pac.recognize(model)
     assert in_turn in str(report)
     assert not report.refusal
+
+
+def test_scales_of_both_factors_start_away_from_zero():
+    """PyMC's start has both at their means, where the density has no bound as a scale goes to 0."""
+    t, shifts = np.linspace(-2.0, 2.0, 8), np.array([[-0.2], [0.1], [0.3]])
+    with pm.Model():
+        top = pm.Normal("top", 5.0, pm.HalfNormal("sd_top", 1.0), shape=(8, 1))
+        middle = pm.Normal("middle", pm.Normal("m"), pm.HalfNormal("sd", 0.5), shape=(8, 1))
+        y = 5.0 / (1.0 + np.exp(np.resize(shifts, (8, 1)) - 2.0 * t))
+        pm.Normal("y", top * pm.math.sigmoid(2.0 * (t - middle)), 0.2, observed=y)
+        idata = pac.sample(5, tune=15, chains=4, cores=1, random_seed=1, progressbar=False,
+                           compute_convergence_checks=False)  # fmt: skip
+    assert float(idata.posterior["sd"].min()) > 1e-6
