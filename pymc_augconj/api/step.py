@@ -355,11 +355,13 @@ class PythonGibbs(BlockedStep):
         return GibbsSampler(model, self.plan, point, probes, self.sweeps, self._sites)
 
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
-        """Return a random start if the chain starts at PyMC's default."""
-        ours = [var.name for var in self.vars]
+        """Return a random start of the variables that start at PyMC's default."""
+        names = [var.name for var in self.vars]
         # PyMC's own start is of compiled code, which rounds differently.
-        start = self._default_start
-        if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
+        start, near = self._default_start, partial(np.allclose, rtol=_ROUNDING, atol=_ROUNDING)
+        ours = {name for name in names if near(point[name], start[name])}
+        given = {name: point[name] for name in names if name not in ours}
+        if not ours:
             return point
         moved = dict(point)
         for _ in range(_START_ATTEMPTS):
@@ -370,7 +372,7 @@ class PythonGibbs(BlockedStep):
             if np.isfinite(self.recognition.model.log_prior(moved)):
                 # The latents have no prior where a standard deviation is negative, say.
                 with suppress(NotPositiveDefiniteError):
-                    drawn = sampler.dispersed(self.rng, moved)
+                    drawn = {**sampler.dispersed(self.rng, moved), **given}
                     if np.isfinite(list(sampler.site_log_densities(drawn).values())).all():
                         return drawn
         return point

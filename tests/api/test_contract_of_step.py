@@ -106,6 +106,11 @@ def test_chains_are_dispersed_but_given_starts_are_kept():
     assert step._disperse(step._sampler, rounded) is not rounded
     given = {k: np.array(v + 0.1) for k, v in step.recognition.start.items()}
     assert step._disperse(step._sampler, given) is given
+    # Variables that are not given do not stay at their means, where their scales would go to zero.
+    first, *others = given
+    start = step._disperse(step._sampler, {**step.recognition.start, first: given[first]})
+    assert start[first] is given[first]
+    assert not any(np.array_equal(start[name], step.recognition.start[name]) for name in others)
 
 
 def test_both_spellings_draw_the_same():
