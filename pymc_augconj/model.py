@@ -44,6 +44,8 @@ class Site:
     y: PointMap[Array]
     #: The likelihood's parameters, each broadcastable against (size,).
     params: PointMap[dict[str, Array]]
+    #: Where σ of normal observations is one number times known w: parameters with that, and w.
+    common: tuple[PointMap[dict[str, Array]], PointMap[Array]] | None = None
     #: Error of engines that need an augmentation; None if there is one.
     refusal: AugmentationError | None = None
     #: Whether it is the prior of a latent whose block is flat, named as that variable.

@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import AugmentationError, DataError, RecognitionError
 from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.model import ColumnScales, EntryDensities, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
@@ -28,7 +29,9 @@ from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
+from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import read_block
+from pymc_augconj.recognition.observed.links import split_number
 from pymc_augconj.recognition.observed.observed_graph import (
     Inputs,
     Observations,
@@ -251,6 +254,13 @@ def _sites(
         params = NamedValues(list(observed.params), space.function(list(observed.params.values())))
         y = observed.value if observed.y is None else observed.y
         values = PointFunction(y.astype("float64").ravel(), {}, space.mode)
+        common = None
+        if isinstance(observed.likelihood, Normal) and observed.params["sigma"].ndim:
+            (sigma,) = simplify([observed.params["sigma"]])
+            split = split_number(sigma, space.hyperparameters)
+            if split is not None:
+                number, w = space.function([split[0]]), space.function(split[1])
+                common = NamedValues(["sigma"], number), w
         sites.append(
             Site(
                 name=observed.variable.name,
@@ -267,6 +277,7 @@ def _sites(
                     inputs,
                 ),
                 params=params,
+                common=common,
                 refusal=observed.refusal,
                 is_prior=observed.is_prior,
             )

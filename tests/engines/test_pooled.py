@@ -8,6 +8,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.gibbs import pooled
 from pymc_augconj.engines.gibbs.pooled import pool
 
+QUIET = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
 STANDARD_ERRORS, CHAINS, FEWER = 5.0, 60, 15
 GROUP = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 2, 2, 1])
 TRIALS = np.array([3, 1, 0, 5, 2, 2, 1, 4, 2, 3, 1, 1])
@@ -33,17 +34,25 @@ def bernoulli_and_binomial():
 X = np.array([[0.5, -1.0], [1.0, 0.3], [-0.2, 1.1], [0.4, 0.0]] * 3)
 
 
-def normal(kind=pm.Normal):
+def normal(kind=pm.Normal, w=1.0):
     """Groups with correlated slopes, effects of two of them in one row, and covariates."""
     chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(0.6, shape=2))
     b = pm.Normal("b", 0, 1, shape=(3, 2)) @ chol.T
     eta = effects()[GROUP] + b[GROUP, 0] + b[GROUP, 1] * X[:, 0] + SHIFT
     eta = eta + X @ pm.Normal("w", 0, pm.HalfNormal("sd w", 0.5), shape=2)
-    kind("y", eta, pm.Gamma("noise", 6, 6), observed=pm.Data("y data", np.ones(GROUP.size)))
+    sigma = pm.Gamma("noise", 6, 6) * w
+    kind("y", eta, sigma, observed=pm.Data("y data", np.ones(GROUP.size)))
 
 
 def log_normal():
     normal(pm.LogNormal)
+
+
+W = np.geomspace(0.5, 3.0, GROUP.size)
+
+
+def weighted_log_normal():
+    normal(pm.LogNormal, W)
 
 
 def student_t():
@@ -100,7 +109,7 @@ def test_sums_have_the_density_of_all():
         np.testing.assert_allclose(np.ravel(found), sums, rtol=1e-12)
 
 
-@pytest.mark.parametrize("build", [normal, log_normal])
+@pytest.mark.parametrize("build", [normal, log_normal, weighted_log_normal])
 def test_cross_products_have_the_density_of_all(build, always):
     with pm.Model() as model:
         build()
@@ -112,6 +121,54 @@ def test_cross_products_have_the_density_of_all(build, always):
         assert found.model.n_rows == 8
         expected = step.make_sampler(point, by_observation=True).log_density(point)
         assert found.log_density(point) == pytest.approx(expected, rel=1e-12)
+
+
+SPELLINGS = {
+    "σ/√w": lambda s: {"sigma": s / np.sqrt(W)},
+    "precision": lambda s: {"tau": s * W},
+    "precision of σ": lambda s: {"tau": W / s**2},
+    "root": lambda s: {"sigma": pm.math.sqrt(s**2 * W)},
+    "Deterministic": lambda s: {"sigma": pm.Deterministic("sd of y", 2.0 * s * W)},
+    "Data": lambda s: {"sigma": s / pm.math.sqrt(pm.Data("w", W))},
+    "by group": lambda s: {"sigma": (s * W[:3])[GROUP]},
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_one_scale_times_known_numbers_is_divided_by_these(spelling):
+    rng = np.random.default_rng(2)
+    with pm.Model() as model:
+        eta, s = effects()[GROUP] + SHIFT, pm.HalfNormal("s", 1)
+        pm.Normal("y", eta, **SPELLINGS[spelling](s), observed=rng.normal(size=GROUP.size))
+    step = pac.AugmentedGibbs(model=model)
+    point = {name: x + rng.normal(size=x.shape) for name, x in model.initial_point().items()}
+    found = step.make_sampler(point)
+    assert found.model.sites[0].params(point)["sigma"].size == 1
+    expected = step.make_sampler(point, by_observation=True).log_density(point)
+    assert found.log_density(point) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [lambda s: s * W + 0.1, lambda s: pm.math.sqrt(s**2 + W**2)])
+def test_other_standard_deviations_are_left(sigma):
+    with pm.Model() as model:
+        pm.Normal("y", effects()[GROUP], sigma(pm.HalfNormal("s", 1)), observed=SHIFT)
+    r = pac.recognize(model)
+    assert pool(r.model, [r.start]) is r.model
+
+
+def test_draws_are_those_of_rows_multiplied_beforehand():
+    rng, found = np.random.default_rng(3), []
+    x, y, w = rng.normal(size=(90, 2)), rng.normal(size=90), rng.uniform(0.5, 2.0, size=90)
+    group = rng.integers(4, size=90)
+    for by, known in ((1.0, w), (w, 1.0)):
+        with pm.Model() as model:
+            u = pm.Normal("u", 0, pm.HalfNormal("sd", 1), shape=4)
+            eta = u[group] + x @ pm.Normal("b", 0, 1, shape=2)
+            pm.Normal("y", eta / by, pm.HalfNormal("s", 1) * known, observed=y / by)
+        found.append(pac.sample(30, tune=20, chains=1, model=model, random_seed=4, **QUIET))
+    left, right = (one["posterior"].to_dataset() for one in found)
+    for name in ("u", "b", "s", "sd"):
+        np.testing.assert_allclose(left[name], right[name], rtol=1e-7)
 
 
 def test_few_columns_are_all_that_is_left():

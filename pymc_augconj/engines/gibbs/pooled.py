@@ -4,8 +4,9 @@ Where p(y | η) ∝ exp(a η) / (1 + exp η)ᵇ, the product over a cell of obse
 is of the same form with Σa and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
 observation. A step then takes time in the number of cells.
 
-Normal observations are reduced to their cross products, which are as good as all of them. Let T
-have R orthonormal rows with A = Tᵀ T A, for A the design of all latents. Then
+Normal observations are reduced to their cross products, which are as good as all of them. Those
+with standard deviations σ w, for known w, are first divided by w, with their predictors. Let T have
+R orthonormal rows with A = Tᵀ T A, for A the design of all latents. Then
 
     N(z; A u, σ² I) = N(T z; T A u, σ² I) · (2 π σ²)^(−(N − R)/2) exp(−½ ‖z − Tᵀ T z‖² / σ²),
 
@@ -34,7 +35,7 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point, PointMap
 from pymc_augconj.python_mode.tape import Registers, TapeBuilder
@@ -123,43 +124,49 @@ def reduce_normal(
     their columns at all ``points``.
     """
     (site,), start = model.sites, points[0]
-    params, maps_at = site.params(start), [[read(p) for read in model.maps] for p in points]
+    read_params, read_w = site.common or (site.params, FixedValue(np.ones(1)))
+    params, w = read_params(start), np.ravel(read_w(start))
+    maps_at = [[read(p) for read in model.maps] for p in points]
     found = site.likelihood.as_normal(y, params)
     parts_at = [[_parts(A) for A in maps] for maps in maps_at]
     parts, *others = [[id(part) for own in at for part in own] for at in parts_at]
-    few = y.size < _MANY or found is None or found[1].size != 1 or not all(parts_at[0])
-    if few or any(at != parts for at in others) or not can_sum_out(model.blocks, maps_at[0]):
+    is_scaled = found is not None and found[1].size == 1 and (w > 0.0).all() and all(parts_at[0])
+    if not is_scaled or (site.common is None and y.size < _MANY):
         return model
-    every = [part for own in parts_at[0] for part in own]
+    if any(at != parts for at in others) or not can_sum_out(model.blocks, maps_at[0]):
+        return model
+    of_maps = [tuple(_over(part, w) for part in own) for own in parts_at[0]]
+    every = [part for own in of_maps for part in own]
     indices = [part.index for part in every if isinstance(part, RowSelection)]
     codes = row_codes([np.zeros(y.size, dtype=np.intp), *indices])
     _, first, cell = np.unique(codes, return_index=True, return_inverse=True)
     columns = [column for part in every for column in _columns(part)]
     most = np.minimum(np.bincount(cell), len(columns)).sum()
-    if len(columns) > _MOST_COLUMNS or y.size < _LEAST * most:
-        return model
-    T, at = _orthonormal(columns, cell, first)
-    reduced = iter([_product(T, column, cell, at) for column in columns])
-    maps = tuple(
-        _Reduced(read, own, tuple(_like(part, reduced, at) for part in own))
-        for read, own in zip(model.maps, parts_at[0], strict=True)
-    )
     assert found is not None  # see above
-    z = found[0]
-    away = z - model.offset(start)
-    Tz = T @ away
-    # What a log-normal density has besides that of log y; and powers of 2π.
-    density = site.likelihood.log_density(y, z[None], params) - Normal().log_density(z, z, params)
-    count, square = z.size - Tz.size, float(np.sum((away - T.T @ Tz) ** 2))
+    z, square = found[0], 0.0
+    reduced = away = (z - model.offset(start)) / w
+    if y.size >= _MANY and len(columns) <= _MOST_COLUMNS and y.size >= _LEAST * most:
+        T, at = _orthonormal(columns, cell, first)
+        products = iter([_product(T, column, cell, at) for column in columns])
+        of_maps = [tuple(_like(part, products, at) for part in own) for own in of_maps]
+        reduced = T @ away
+        square = float(np.sum((away - T.T @ reduced) ** 2))
+    elif site.common is None:
+        return model
+    maps = map(_Reduced, model.maps, parts_at[0], of_maps)
+    # What a log-normal density has besides that of log y; w; and powers of 2π.
+    density = site.likelihood.log_density(y, z[None], site.params(start))
+    density = density - Normal().log_density(z, z, params)
+    count, size = z.size - reduced.size, reduced.size
     constant = float(density.sum() - 0.5 * count * np.log(2.0 * np.pi))
-    observed = {"y": FixedValue(Tz), "size": Tz.size, "rows": slice(0, Tz.size)}
+    observed: Any = {"y": FixedValue(reduced), "size": size, "rows": slice(0, size)}
     return replace(
         model,
-        sites=(replace(site, likelihood=lift(Normal()), **observed),),
-        n_rows=Tz.size,
-        offset=FixedValue(np.zeros(Tz.size)),
-        maps=maps,
-        log_prior=_LogPrior(model.log_prior, site.params, count, square, constant),
+        sites=(replace(site, likelihood=lift(Normal()), params=read_params, **observed),),
+        n_rows=size,
+        offset=FixedValue(np.zeros(size)),
+        maps=tuple(maps),
+        log_prior=_LogPrior(model.log_prior, read_params, count, square, constant),
     )
 
 
@@ -170,6 +177,15 @@ def _parts(A: LinearMap) -> list[Any]:
     if isinstance(A, RowSelection):
         return [A.multiple_of[1]]
     return [A.matrix] if type(A) is DenseMap else []
+
+
+def _over(part: Any, w: Array) -> Any:
+    """Return a part with rows divided by w, which may be the number one."""
+    if w.size == 1:
+        return part
+    if isinstance(part, RowSelection):
+        return RowSelection(part.index, times(1.0 / w, part.coef), part.size)
+    return part / w[:, None]
 
 
 def _columns(part: RowSelection | Array) -> list[Array]:

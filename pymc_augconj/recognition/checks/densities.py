@@ -30,13 +30,14 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import WRONG, python_mode
-from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.affine import depends_on, scalar_name
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, distribution_name
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
 from pymc_augconj.recognition.graph.interpreter import overflows
-from pymc_augconj.recognition.graph.rewrite import Variables, is_random
+from pymc_augconj.recognition.graph.rewrite import Variables, is_random, simplify
 from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
+from pymc_augconj.recognition.observed.links import split_number
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
@@ -110,10 +111,22 @@ def _conditions(densities: Variables, space: ValueSpace, innovations: Variables)
         for condition in var.owner.inputs[1:]
     ]
     return [
-        pt.all(pt.as_tensor(part))
+        pt.all(pt.as_tensor(_shortened(part, hyperparameters)))
         for part in conjuncts(demanded)
         if depends_on(part, hyperparameters) and not depends_on(part, innovations)
     ]
+
+
+def _shortened(condition: Variable, hyperparameters: Variables) -> Variable:
+    """Return a condition x > a, for x one number times known ones, on its least and largest."""
+    if scalar_name(condition) != "GT" or not all(condition.owner.inputs[1].type.broadcastable):
+        return condition
+    x, bound = condition.owner.inputs
+    split = split_number(simplify([x])[0], hyperparameters)
+    if split is None:
+        return condition
+    number, known = split
+    return number * pt.stack([known.min(), known.max()]) > bound.ravel()[0]
 
 
 # PyTensor has some constants in single precision.

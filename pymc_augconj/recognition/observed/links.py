@@ -415,6 +415,21 @@ def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, T
     return base, exponent, factor
 
 
+def split_number(graph: Variable, inputs: Variables) -> tuple[Variable, Variable] | None:
+    """Return a number that depends on ``inputs``, and known ones, whose product is an array."""
+    found = []
+
+    def match(part: Variable) -> Variable | None:
+        base, exponent, factor = split_power(part, inputs)
+        if all(part.type.broadcastable) or not all(base.type.broadcastable):
+            return None
+        found.append(base.ravel()[0] ** exponent)
+        return factor
+
+    known = _through_structure(graph, inputs, match)
+    return None if known is None else (*found, known)
+
+
 def _unsigned(factor: TensorVariable, signed: bool) -> TensorVariable:
     """Return x for a factor |x| of τ; PyMC has no density for τ < 0."""
     return factor.owner.inputs[0] if signed and scalar_name(factor) == "Abs" else factor
