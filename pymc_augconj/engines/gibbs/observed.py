@@ -97,7 +97,12 @@ class Held:
             y, h, lam = y[rows], h[:, rows], lam[:, :, rows]
         log_density = self._site.likelihood.log_density(y, eta, params)
         if len(eta) == 1:
-            return np.asarray(log_density - eta[0] * (h[0] - (0.5 * lam[0, 0]) * eta[0]))
+            # In place, as arrays of all rows do not stay in the cache.
+            slope = lam[0, 0] * eta[0]
+            slope *= -0.5
+            slope += h[0]
+            slope *= eta[0]
+            return np.subtract(log_density, slope, out=slope)
         slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, eta)
         return np.asarray(log_density - (eta * slope).sum(axis=0))
 

@@ -75,6 +75,8 @@ class OrderedDensity:
 
     def __init__(self, read: LogDensity, names: tuple[str, ...]) -> None:
         self._read, self._names = read, names
+        # The observations asked for last, their classes, and terms at some cutpoints.
+        self._known: tuple[Any, Any, Any, list[Array]] = (np.empty(0), None, None, [])
 
     def __call__(self, y: Array, eta: Any, params: Params) -> Array:
         """Return log p(y | η)."""
@@ -88,11 +90,11 @@ class OrderedDensity:
         is_one = all(np.size(params[name]) == 1 for name in self._names)
         if not is_one or not np.all(np.abs(cutpoints) < _LARGEST) or np.any(np.diff(cutpoints) < 0):
             return self._read(y, eta, params)
-        y, eta = np.broadcast_arrays(y, eta[0])
-        found = self.closed_form(y, eta, cutpoints)
+        found = self.closed_form(y, eta[0], cutpoints)
         known = np.isfinite(found)
         if not known.all():
             bad = ~known
+            y, eta = np.broadcast_arrays(y, eta[0])
             found[bad] = self._read(y[bad], eta[None, bad], params)
         return found
 
@@ -108,22 +110,28 @@ class OrderedDensity:
 
     def closed_form(self, y: Array, eta: Array, cutpoints: Array) -> Array:
         """Return the density; not finite where it has no digits."""
-        bounds = np.concatenate([[-np.inf], cutpoints, [np.inf]])
-        k = np.asarray(y).astype(np.intp, copy=False)
-        is_class = k.size == 0 or (np.min(y) >= 0 and np.max(y) <= cutpoints.size)
-        k = k if is_class else np.clip(k, 0, cutpoints.size)
+        known_y, k, at, terms = self._known
+        if known_y is not y:
+            # Anything else is one more class, without a probability.
+            is_class = (y >= 0) & (y <= cutpoints.size)
+            k, at = np.where(is_class, y, cutpoints.size + 1).astype(np.intp), None
         with np.errstate(all="ignore"):
-            # Both factors over 1 − e^(l − u), multiplied out: each term has a number a class.
-            share = -np.expm1(-np.diff(bounds))
-            lower, upper = np.exp(bounds[:-1]), np.exp(-bounds[1:])
+            if at is None or not np.array_equal(at, cutpoints):
+                bounds = np.concatenate([[-np.inf], cutpoints, [np.inf]])
+                # Both factors over 1 − e^(l − u), multiplied out: each term has a number a class.
+                share = -np.expm1(-np.diff(bounds))
+                lower, upper = np.exp(bounds[:-1]), np.exp(-bounds[1:])
+                of_class = np.stack([lower, upper, 1.0 + lower * upper]) / share
+                terms = [np.take(np.append(one, np.inf), k) for one in of_class]
+                # Some of the rows do not take the place of all.
+                if np.size(y) >= np.size(known_y):
+                    self._known = y, k, cutpoints, terms
+            over_E, of_E, of_one = terms
             E = np.exp(eta)
-            found = (lower / share)[k] / E
-            E *= (upper / share)[k]
-            found += E
-            found += ((1.0 + lower * upper) / share)[k]
+            found = over_E / E
+            found += of_E * E
+            found += of_one
             np.negative(np.log(found, out=found), out=found)
-        if not is_class:
-            found[~((y >= 0) & (y <= cutpoints.size))] = -np.inf
         return found
 
 

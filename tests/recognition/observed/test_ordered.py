@@ -79,3 +79,17 @@ def test_where_exponentials_overflow_it_is_the_density_that_was_read():
     y, eta = np.arange(N) % 4, np.where(np.arange(N) % 8 < 4, -800.0, 800.0)
     found = likelihood.log_density(y, eta[None], params)
     np.testing.assert_array_equal(found[:8], likelihood.log_density(y[:8], eta[None, :8], params))
+
+
+def test_what_is_kept_belongs_to_the_observations_and_cutpoints_asked_for():
+    rng, likelihood = np.random.default_rng(1), read("by PyMC")
+    low, high = ((x, x + 0.7, x + 2.0) for x in (-1.0, -0.4))
+    whole, other = rng.integers(4, size=(2, 2 * N)).astype(float)
+    part = whole[:N]
+    for y, values in ((whole, low), (part, low), (part, high), (whole, low), (other, low)):
+        params = dict(zip(likelihood.cutpoints, map(np.array, values), strict=True))
+        eta = rng.normal(size=(1, y.size))
+        few = np.split(np.arange(y.size), y.size // 100)
+        expected = [likelihood.log_density(y[own], eta[:, own], params) for own in few]
+        found = likelihood.log_density(y, eta, params)
+        np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-10)

@@ -340,7 +340,7 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
     prior, whole = part.priors.at(point).factorized(), chain.priors.at(point)
     of_all = chain.innovations(point, whole)
     eta, u, v = whole.predictor(of_all), part.select(of_all), part.select(chain.whitened(point))
-    by_v, by_u, raised = level.direction(prior)
+    (by_v, by_u, raised), of_part = level.direction(prior), eta[part.rows]
 
     def moved(latents: list[Array], by: list[Array], candidate: Point) -> list[Array]:
         t = level.log_parameter(candidate) - start
@@ -348,7 +348,7 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
 
     def predictors(candidate: Point) -> tuple[Array, float]:
         there = eta.copy()
-        (there[part.rows],) = moved([eta[part.rows]], [raised], candidate)
+        (there[part.rows],) = moved([of_part], [raised], candidate)
         blocks = zip(prior.blocks, moved(v, by_v, candidate), strict=True)
         return there, sum(block.log_density(x) for block, x in blocks)
 
