@@ -300,12 +300,13 @@ def _fitting(
 
 def _check_names(model: Model, options: Mapping[str, Any]) -> None:
     """Raise ValueError for names that are not in the model, or none."""
+    known = {*model.named_vars, *(var.name for var in model.value_vars)}
     for option, given in options.items():
         names = given if isinstance(given, list | tuple | dict) else [given]
         if not names and option != "initvals":
             raise ValueError(f"{option}: expected names of variables, got none; leave it out")
         for name in names:
-            if isinstance(name, str) and not {name, model.name_for(name)} & {*model.named_vars}:
+            if isinstance(name, str) and known.isdisjoint([name, model.name_for(name)]):
                 raise ValueError(f"{option}: expected names of variables, found {name!r}")
 
 

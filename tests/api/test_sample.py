@@ -131,6 +131,8 @@ def test_values_of_no_use(small, options, sentence):
 def test_a_start_outside_the_support_is_refused(model):
     with pytest.raises(pac.AugmentationError, match=r"initvals: .*allow, found nan for 'ls_log__'"):
         pac.sample(2, tune=1, model=model, initvals={"ls": -1.0}, chains=1, **QUIET)
+    # As PyMC, by the name of the transformed value too.
+    pac.sample(2, tune=1, model=model, initvals={"ls_log__": 0.1}, chains=1, **QUIET)
 
 
 def test_options_of_other_steps_and_a_recorder_are_handed_on(small):
