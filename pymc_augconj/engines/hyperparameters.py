@@ -27,9 +27,10 @@ from .base import Climb, Evaluation, FitProblem, FitState, Iteration
 # that a line search turns back.
 _BOWL = 1e3
 
-# Status of SciPy's L-BFGS-B after a failed line search, and the largest gain of another step by the
-# quadratic model, in nats: far below any relevant difference of evidences, and above its rounding.
-_NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
+# Largest gains of another step by the quadratic model, in nats, where SciPy's L-BFGS-B ends by
+# itself (as it does, too, where the density of a scale has no bound at zero), and after a failed
+# line search: far below any relevant difference of evidences, and above its rounding.
+_ENDS = {0: 1.0, 2: 1e-6}
 
 # Residual of the sites at which an inner run ends, for a largest derivative of one nat.
 _OF_SLOPE = 1e-3
@@ -110,7 +111,7 @@ class Search[E: Evaluation]:
         # itself, or with a failed line search where nothing is left to gain.
         g = self.flatten(best.gradient)
         gain = 0.5 * float(g @ end.hess_inv.matvec(g))
-        ended = end.status == 0 or (end.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
+        ended = gain <= _ENDS.get(end.status, -1.0)
         best.converged = bool(best.climb.converged and ended)
         best.message = (
             f"hyperparameters: {end.message.lower()} after {self.evaluations} evaluations, largest "

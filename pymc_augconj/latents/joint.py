@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.errors import RecognitionError
+from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
@@ -324,15 +324,14 @@ class LatentPriors:
                 self._merged[index] = self._merge_map(index, base)
             return A, cast(RowSelection, self._merged[index][1]).times(c)
         first, inverse = self.groups.first, self.groups.inverse
-        if (
-            isinstance(A, RowSelection)
-            and A.coef is not None
-            and np.any(~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef)))
-        ):
-            raise RecognitionError(
-                "predictors that had equal coefficients at every hyperparameter value tried differ "
-                "at this one: expected rows of one group to stay equal; please report this model"
-            )
+        if isinstance(A, RowSelection) and A.coef is not None:
+            if not np.isfinite(A.coef).all():
+                raise NotPositiveDefiniteError("expected finite coefficients, found inf or NaN")
+            if np.any(np.abs(A.coef - A.coef[first][inverse]) > _ROUNDING * np.abs(A.coef)):
+                raise RecognitionError(
+                    "predictors that had equal coefficients at every hyperparameter value tried "
+                    "differ at this one: expected rows of one group to stay equal; please report it"
+                )
         merged = A.rows(first)
         if isinstance(merged, RowSelection) and merged.coef is not None:
             ones = np.array_equal(merged.coef, np.ones_like(merged.coef))

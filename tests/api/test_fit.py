@@ -272,3 +272,16 @@ def test_dims_that_do_not_fit_are_left_out():
     assert found.posterior["first"].dims == ("chain", "draw", "first_dim_0")
     assert found.posterior["b"].dims == ("chain", "draw", "place")
     assert found["observed_data"]["y"].dims == ("place",)
+
+
+def test_a_scale_whose_density_has_no_bound_is_no_convergence():
+    """Rows without a dose have the coefficient 0 / 0 far out, and no value there either."""
+    who, dose = np.repeat(np.arange(4), 3), np.tile([0.0, 3.0, 30.0], 4)
+    with pm.Model():
+        top = pm.Normal("top", 0.0, 20.0)
+        half = pm.Normal("half", pm.Normal("mean", 1.0, 1.0), pm.HalfNormal("sd"), shape=4)
+        mean = top * dose / (dose + pm.math.exp(half[who]))
+        pm.Normal("y", mean, 1.0, observed=10.0 * dose / (dose + 3.0 + who))
+        with pytest.warns(RuntimeWarning, match="nats to gain"):
+            fit = pac.fit("vgp", progressbar=False)
+    assert not fit.converged
