@@ -234,10 +234,13 @@ class TestStart:
 
     def test_a_given_start_is_kept(self, started_from):
         model = classification()
-        given = model.initial_point()
-        given["eta_log__"] = np.array(0.3)
-        start = started_from(model, given, 1)
-        assert_same([given], [start])
+        default = model.initial_point()
+        given = {name: np.array(value + 0.3) for name, value in default.items()}
+        assert_same([given], [started_from(model, given, 1)])
+        # Others than the given ones are dispersed.
+        start = started_from(model, {**default, "eta_log__": given["eta_log__"]}, 1)
+        assert start.pop("eta_log__") == given["eta_log__"]
+        assert not any(np.array_equal(value, default[name]) for name, value in start.items())
 
     def test_a_start_in_a_narrow_support_stays_in_it(self, started_from):
         with pm.Model() as model:
