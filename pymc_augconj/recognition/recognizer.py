@@ -29,7 +29,6 @@ from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.derive import all_log_densities
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction
-from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import read_block
 from pymc_augconj.recognition.observed.links import split_number
 from pymc_augconj.recognition.observed.observed_graph import (
@@ -254,13 +253,11 @@ def _sites(
         params = NamedValues(list(observed.params), space.function(list(observed.params.values())))
         y = observed.value if observed.y is None else observed.y
         values = PointFunction(y.astype("float64").ravel(), {}, space.mode)
-        common = None
-        if isinstance(observed.likelihood, Normal) and observed.params["sigma"].ndim:
-            (sigma,) = simplify([observed.params["sigma"]])
-            split = split_number(sigma, space.hyperparameters)
-            if split is not None:
-                number, w = space.function([split[0]]), space.function(split[1])
-                common = NamedValues(["sigma"], number), w
+        split, common = None, None
+        if isinstance(observed.likelihood, Normal):
+            split = split_number(observed.params["sigma"], space.hyperparameters)
+        if split is not None:
+            common = NamedValues(["sigma"], space.function(split[:1])), space.function(split[1])
         sites.append(
             Site(
                 name=observed.variable.name,

@@ -35,7 +35,7 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.powers_of_sigmoid import BinomialLogit
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point, PointMap
 from pymc_augconj.python_mode.tape import Registers, TapeBuilder
@@ -135,24 +135,24 @@ def reduce_normal(
         return model
     if any(at != parts for at in others) or not can_sum_out(model.blocks, maps_at[0]):
         return model
-    of_maps = [tuple(_over(part, w) for part in own) for own in parts_at[0]]
-    every = [part for own in of_maps for part in own]
+    every = [part for own in parts_at[0] for part in own]
     indices = [part.index for part in every if isinstance(part, RowSelection)]
     codes = row_codes([np.zeros(y.size, dtype=np.intp), *indices])
     _, first, cell = np.unique(codes, return_index=True, return_inverse=True)
     columns = [column for part in every for column in _columns(part)]
     most = np.minimum(np.bincount(cell), len(columns)).sum()
-    assert found is not None  # see above
-    z, square = found[0], 0.0
-    reduced = away = (z - model.offset(start)) / w
-    if y.size >= _MANY and len(columns) <= _MOST_COLUMNS and y.size >= _LEAST * most:
-        T, at = _orthonormal(columns, cell, first)
-        products = iter([_product(T, column, cell, at) for column in columns])
-        of_maps = [tuple(_like(part, products, at) for part in own) for own in of_maps]
-        reduced = T @ away
-        square = float(np.sum((away - T.T @ reduced) ** 2))
-    elif site.common is None:
+    few = y.size < _MANY or len(columns) > _MOST_COLUMNS or y.size < _LEAST * most
+    if few and site.common is None:
         return model
+    assert found is not None  # see above
+    columns, z, square, at = [column / w for column in columns], found[0], 0.0, np.arange(y.size)
+    reduced = away = (z - model.offset(start)) / w
+    if not few:
+        T, at = _orthonormal(columns, cell, first)
+        columns, reduced = [_product(T, column, cell, at) for column in columns], T @ away
+        square = float(np.sum((away - T.T @ reduced) ** 2))
+    new = iter(columns)
+    of_maps = [tuple(_like(part, new, at) for part in own) for own in parts_at[0]]
     maps = map(_Reduced, model.maps, parts_at[0], of_maps)
     # What a log-normal density has besides that of log y; w; and powers of 2π.
     density = site.likelihood.log_density(y, z[None], site.params(start))
@@ -177,15 +177,6 @@ def _parts(A: LinearMap) -> list[Any]:
     if isinstance(A, RowSelection):
         return [A.multiple_of[1]]
     return [A.matrix] if type(A) is DenseMap else []
-
-
-def _over(part: Any, w: Array) -> Any:
-    """Return a part with rows divided by w, which may be the number one."""
-    if w.size == 1:
-        return part
-    if isinstance(part, RowSelection):
-        return RowSelection(part.index, times(1.0 / w, part.coef), part.size)
-    return part / w[:, None]
 
 
 def _columns(part: RowSelection | Array) -> list[Array]:

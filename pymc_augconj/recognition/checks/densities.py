@@ -35,7 +35,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, di
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
 from pymc_augconj.recognition.graph.interpreter import overflows
-from pymc_augconj.recognition.graph.rewrite import Variables, is_random, simplify
+from pymc_augconj.recognition.graph.rewrite import Variables, is_random
 from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
 from pymc_augconj.recognition.observed.links import split_number
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
@@ -118,15 +118,13 @@ def _conditions(densities: Variables, space: ValueSpace, innovations: Variables)
 
 
 def _shortened(condition: Variable, hyperparameters: Variables) -> Variable:
-    """Return a condition x > a, for x one number times known ones, on its least and largest."""
-    if scalar_name(condition) != "GT" or not all(condition.owner.inputs[1].type.broadcastable):
-        return condition
-    x, bound = condition.owner.inputs
-    split = split_number(simplify([x])[0], hyperparameters)
-    if split is None:
-        return condition
-    number, known = split
-    return number * pt.stack([known.min(), known.max()]) > bound.ravel()[0]
+    """Return a condition x > a on the least and largest x, for one number times known ones."""
+    if scalar_name(condition) == "GT" and all(condition.owner.inputs[1].type.broadcastable):
+        x, bound = condition.owner.inputs
+        if (split := split_number(x, hyperparameters)) is not None:
+            number, known = split
+            return number * pt.stack([known.min(), known.max()]) > bound.ravel()[0]
+    return condition
 
 
 # PyTensor has some constants in single precision.

@@ -25,7 +25,7 @@ from scipy.special import expit, logit, ndtr, ndtri
 
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine, scalar_name
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, simplify, substitute
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
@@ -417,7 +417,7 @@ def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, T
 
 def split_number(graph: Variable, inputs: Variables) -> tuple[Variable, Variable] | None:
     """Return a number that depends on ``inputs``, and known ones, whose product is an array."""
-    found = []
+    (graph,), found = simplify([graph]), []
 
     def match(part: Variable) -> Variable | None:
         base, exponent, factor = split_power(part, inputs)
