@@ -174,7 +174,7 @@ def test_draws_have_the_distribution_of_the_target(follows, monkeypatch):
         ls = pm.InverseGamma("ls", 5, 5)
         gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.3), cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
         pm.Poisson("y", mu=pm.math.exp(gp.prior("f", X=X)), observed=COUNTS)
-    at, draws = 1.0, 500
+    at, draws = 1.0, 1000
     _, points, _ = sampler_of(model, gp, np.array([[at]]), steps=draws, tune=60)
     chain = np.array([[p["ls_log__"], p["f_u_rotated_"][0]] for p in points[60:]], dtype=float)
 

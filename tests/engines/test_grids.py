@@ -76,4 +76,4 @@ def test_a_wrong_completion_does_not(joint_distribution, monkeypatch):
 def test_wrong_coordinates_do_not(joint_distribution, monkeypatch):
     solve = GridPosterior.solve
     monkeypatch.setattr(GridPosterior, "solve", lambda *args: 1.5 * solve(*args))
-    assert wrong_ones(joint_distribution(poisson_of_some_cells, seed=4))
+    assert wrong_ones(joint_distribution(poisson_of_some_cells, seed=6))

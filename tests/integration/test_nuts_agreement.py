@@ -147,7 +147,7 @@ def nuts(build, draws):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "draws", "nuts_draws"),
-    [(classification, 500, 600), (regression, 450, 450), (visits, 500, 800)],
+    [(classification, 1200, 600), (regression, 450, 450), (visits, 500, 800)],
     ids=["classification", "regression", "visits"],
 )
 def test_the_posterior_is_that_of_nuts(build, draws, nuts_draws):
