@@ -360,9 +360,9 @@ class WholeDensity:
             theirs, tolerance = _total(terms), _NEGLIGIBLE + _ROUNDING * _magnitude(terms)
             if np.isnan(theirs):
                 continue  # PyMC's own Cholesky factor fails
-            parts = dict(zip(self._names, map(np.sum, terms), strict=True))
             if np.isinf(theirs) and ours == theirs:
-                listed = " and ".join(repr(x) for x, part in parts.items() if np.isinf(part))
+                named = zip(self._names, terms, strict=True)
+                listed = " and ".join(repr(x) for x, term in named if np.isinf(np.sum(term)))
                 raise RecognitionError(
                     f"{listed}: expected a finite log density {where}, found {ours}, by PyMC's "
                     "formula too; start the chain where the data are possible, by initvals=, or "
@@ -376,6 +376,7 @@ class WholeDensity:
             differing = True
         if not differing:
             return
+        parts = dict(zip(self._names, map(np.sum, terms), strict=True))
         wrong = [
             name
             for name, part in sampler.site_log_densities(point).items()

@@ -43,7 +43,7 @@ from pymc_augconj.typing import Index
 DIRECTION = Argument("direction")
 #: The key of the coefficients of a map's parts.
 COEFFICIENTS = Argument("coefficients")
-# Entries of the products that are computed at a time.
+# Entries of the vectors, or of their products, that are computed at a time.
 _BATCH = 2**20
 
 
@@ -86,16 +86,20 @@ class Product:
 
     def matrix(self, point: Point) -> np.ndarray:
         """Return A, Fortran-ordered."""
-        rows = [self(point, unit)[None] for unit in np.eye(1, self.size)]
-        length = _BATCH // max(rows[0].size, 1)
+        first = self(point, np.eye(1, self.size)[0])
+        columns = np.empty((first.size, self.size), order="F")
+        columns[:, 0] = first
+        # Of the vectors and of their products.
+        length = _BATCH // max(columns.shape)
         if length < 2 or DIRECTION not in self._function.names:
-            rows += [self(point, unit)[None] for unit in np.eye(self.size)[1:]]
-        else:
-            self._of_many = self._of_many or self._function.of_many(DIRECTION)
-            for start in range(1, self.size, length):
-                units = np.eye(min(length, self.size - start), self.size, start)
-                rows.append(self._of_many(self._given(point, units)))
-        return np.concatenate(rows).T
+            for j in range(1, self.size):
+                columns[:, j] = self(point, np.eye(1, self.size, j)[0])
+            return columns
+        self._of_many = self._of_many or self._function.of_many(DIRECTION)
+        for start in range(1, self.size, length):
+            units = np.eye(min(length, self.size - start), self.size, start)
+            columns[:, start : start + length] = self._of_many(self._given(point, units)).T
+        return columns
 
 
 @dataclass(frozen=True)

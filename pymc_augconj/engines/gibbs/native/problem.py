@@ -171,7 +171,7 @@ def make_problem(
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
-    order = pattern.pattern.order
+    order = pattern.order
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
@@ -182,7 +182,7 @@ def make_problem(
     log_det = _write_values(chain, tape, entries, latents, log_det)
     outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
-    starts, rows, cols, runs = pattern.pattern.arrays
+    starts, rows, cols, runs = pattern.arrays
     problem = Problem(
         density=written.code[:n_density],
         values=written.code[n_density:],
@@ -206,9 +206,9 @@ def make_problem(
         rows=rows,
         cols=cols,
         runs=runs,
-        diagonal=pattern.pattern.diagonal,
-        border=pattern.pattern.border,
-        corner=pattern.pattern.corner,
+        diagonal=pattern.diagonal,
+        border=pattern.border,
+        corner=pattern.corner,
         signs=probes(np.ones(order.size)),
         digits=EPS * math.sqrt(model.n_rows),
         latents=latents[order],
@@ -274,7 +274,7 @@ def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int
     return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
-def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> GramPattern:
+def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
     others = plan.joint, plan.prior_only, plan.of_blocks, is_alone and plan.left_to_pymc
@@ -302,20 +302,20 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> GramPattern:
     # Sites of vectors couple rows: it is all latents that meet.
     coupled = chain.priors.groups.coupling.first.size > 0
     if isinstance(solver, GramSolver):
-        pattern = solver.pattern
+        pattern = solver.pattern.pattern
     else:
-        pattern = GramPattern(maps)
-        all_meet = coupled or pattern.pattern.corner == pattern.size
+        pattern = GramPattern(maps).pattern
+        all_meet = coupled or pattern.corner == pattern.size
         if not (isinstance(solver, WeightSolver) and all_meet):
             raise NoTapeError("another solver")
         # In the precision of weights all latents meet.
         none, every = np.empty(0, dtype=np.intp), np.arange(pattern.size)
-        pattern.pattern = SparsePattern(pattern.size, none, none, dense=every)
+        pattern = SparsePattern(pattern.size, none, none, dense=every)
     # Python's calls take as long for a small dense matrix. In the same order L is the same.
-    sparse = GramPattern(maps, small=0)
-    if not coupled and np.array_equal(sparse.pattern.order, pattern.pattern.order):
+    sparse = GramPattern(maps, small=0).pattern
+    if not coupled and np.array_equal(sparse.order, pattern.order):
         pattern = sparse
-    if pattern.pattern.corner > LARGEST_CORNER:
+    if pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
     return pattern
 
@@ -346,13 +346,13 @@ def _write_values(
 
 
 def _sums(
-    pattern: GramPattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder
+    pattern: SparsePattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder
 ) -> Polynomial:
     """Return G, flat, g and the constants."""
-    sums, size, n_flat = SumBuilder(), pattern.size, pattern.pattern.n_flat
+    sums, size, n_flat = SumBuilder(), pattern.size, pattern.n_flat
     none = tape.constants(1.0)
     known, by = tape.split(offset)
-    places = np.argsort(pattern.pattern.order)
+    places = np.argsort(pattern.order)
     first, second = rows.first, rows.second
     for left in slots:
         i, a, by_left = left.latent[first], left.number[first], left.factor[first]
@@ -364,7 +364,7 @@ def _sums(
             # G is symmetric.
             met = np.flatnonzero((product != 0.0) & (i >= j))
             pairs, which = np.unique(i[met] * size + j[met], return_inverse=True)
-            place = pattern.pattern.positions(*np.divmod(pairs, size))[which]
+            place = pattern.positions(*np.divmod(pairs, size))[which]
             factors = rows.factor[met], by_left[met], right.factor[second[met]]
             sums.add(factors, place, product[met], rows.of[met])
     constants = n_flat + size
