@@ -106,7 +106,7 @@ class CertifiedSolver:
         self._ways = tuple(ways)
         self._makers = list(ways)
         self._solvers: list[Solver] = []
-        # Posteriors by the preferred solver alone since it was settled, and those without digits.
+        # Posteriors by the preferred solver alone since it is preferred, and those without digits.
         self._asked = self._refused = 0
 
     @property
@@ -214,8 +214,8 @@ class CertifiedSolver:
     def _reconsider(self) -> None:
         """Try the preferred solver last from now on, where it often had no digits when alone."""
         often = self._refused >= _FEWEST_REFUSED and self._refused > _OFTEN * self._asked
-        self._asked = self._refused = 0
         if often and len(self._makers) > 1:
+            self._asked = self._refused = 0
             self._makers.append(self._makers.pop(0))
             # The others are made when they are asked.
             self._solvers = []

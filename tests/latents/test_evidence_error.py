@@ -288,3 +288,25 @@ def test_another_factorisation_agrees(kind):
         except AugmentationError as error:
             stopped += repr(prior.blocks[0].block.name) in str(error)
     assert stopped >= 5  # of the others this check knows no digits itself
+
+
+@pytest.mark.parametrize("between, changes", [(100, True), (1000, False)])
+def test_values_refused_between_settlements_add_up(between, changes):
+    """Few values without digits in every window of tuning are many in all of tuning."""
+    far = next(
+        found
+        for found in (problem("autoregression", seed) for seed in range(100))
+        if not found[2][0]().posterior(*found[:2]).error <= LARGEST_ERROR
+        and found[2][1]().posterior(*found[:2]).error <= SMALL_ERROR
+    )
+    n = far[0].offset.size
+    near = far[0], SiteSum((MergedSites(np.zeros(n), np.zeros(n), 0.0),))
+    solver = CertifiedSolver(far[2])
+    for _ in range(3):
+        for _ in range(2):
+            with pytest.raises(UncertainEvidenceError):
+                solver.posterior(*far[:2], alone=True)
+        for _ in range(between):
+            solver.posterior(*near, alone=True)
+        solver.posterior(*near, settle=True)
+    assert (type(solver.preferred) is PrecisionSolver) == changes
