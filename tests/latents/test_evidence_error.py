@@ -290,7 +290,7 @@ def test_another_factorisation_agrees(kind):
     assert stopped >= 5  # of the others this check knows no digits itself
 
 
-@pytest.mark.parametrize("between, changes", [(100, True), (1000, False)])
+@pytest.mark.parametrize(("between", "changes"), [(100, True), (1000, False)])
 def test_values_refused_between_settlements_add_up(between, changes):
     """Few values without digits in every window of tuning are many in all of tuning."""
     far = next(
