@@ -239,7 +239,7 @@ class Multinomial(Softmax):
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
         shape = np.broadcast_shapes(np.shape(y), np.shape(params["entry_0"]))
         counts = np.stack([np.broadcast_to(params[f"entry_{k}"], shape) for k in self.classes])
-        return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
+        return y, counts, gammaln(y + 1.0) - np.sum(gammaln(counts + 1.0), axis=0)
 
 
 def _expected_log_sum(log_sum: WithGradient, mean: Array, cov: Array) -> tuple[Array, Array, Array]:

@@ -49,7 +49,7 @@ NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
-    *("Erfcx", "IsInf", "BetaLn"),
+    *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn"),
 )
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
@@ -138,6 +138,9 @@ def _erfcx(x: Registers) -> Registers:
     return x.applied("Erfcx", x)
 
 
+# Functions that only arrange what they are given.
+_OF_INDEX = (np.concatenate, np.stack, np.expand_dims, np.broadcast_to)
+
 # Ufuncs that are made of others.
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "logaddexp": _log_add_exp,
@@ -147,6 +150,15 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "xlogy": lambda x, y: np.where(x == 0.0, 0.0, x * np.log(y)),
     "xlog1py": lambda x, y: np.where(x == 0.0, 0.0, x * np.log1p(y)),
 }
+
+
+def _keeps_values(cast: Apply) -> bool:
+    """Return whether a cast keeps all values; raise NoTapeError where it is none to int64."""
+    (given,), (dtype,) = ([v.type.dtype for v in own] for own in (cast.inputs, cast.outputs))
+    keeps = dtype == "float64" or np.can_cast(given, dtype)
+    if not keeps and dtype != "int64":
+        raise NoTapeError(f"a cast to {dtype}")
+    return bool(keeps)
 
 
 class Registers(NDArrayOperatorsMixin):
@@ -167,6 +179,11 @@ class Registers(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
+        if method == "reduce" and options == {"axis": 0}:
+            return reduce(ufunc, *inputs)
+        if method == "outer" and not options:
+            left, right = inputs
+            return ufunc(np.expand_dims(left, tuple(range(-right.ndim, 0))), right)
         if method != "__call__" or options:
             raise NoTapeError(f"{name} with options")
         if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
@@ -179,11 +196,20 @@ class Registers(NDArrayOperatorsMixin):
 
     def __array_function__(
         self, function: Any, types: Any, args: Sequence[Any], kwargs: Any
-    ) -> Registers:
+    ) -> Any:
         if function is np.where and len(args) == 3:
             return self.applied("Switch", *args)
-        if function is np.broadcast_to and len(args) == 2:
-            return Registers(self.tape, np.broadcast_to(self.index, args[1]))
+        if function is np.sum and kwargs == {"axis": 0}:
+            return reduce(np.add, *args)
+        if function is np.shape:
+            return args[0].shape
+        if function is np.zeros_like:
+            return Registers(self.tape, np.zeros_like(self.index))
+        if function in _OF_INDEX:
+            first, *others = args
+            several = isinstance(first, list | tuple)
+            given = [self._index(x) for x in first] if several else self._index(first)
+            return Registers(self.tape, function(given, *others, **kwargs))
         raise NoTapeError(function.__name__)
 
     def __array__(self, *options: Any) -> np.ndarray:
@@ -192,6 +218,10 @@ class Registers(NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Registers:
         return Registers(self.tape, self.index[key])
 
+    def astype(self, dtype: type) -> Registers:
+        """Return the same: all are numbers."""
+        return self
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.index.shape
@@ -199,6 +229,10 @@ class Registers(NDArrayOperatorsMixin):
     @property
     def size(self) -> int:
         return self.index.size
+
+    @property
+    def ndim(self) -> int:
+        return self.index.ndim
 
 
 class OnTape(Protocol):
@@ -334,7 +368,9 @@ class TapeBuilder:
         if name == "Second":
             shape = np.broadcast_shapes(*(x.shape for x in arguments))
             return np.broadcast_to(arguments[1], shape)
-        if name == "Identity" or (name == "Cast" and node.outputs[0].dtype == "float64"):
+        if name == "Cast":
+            name = "Identity" if _keeps_values(node) else "Trunc"
+        if name == "Identity":
             return arguments[0]
         if name == "Clip":
             x, lower, upper = arguments

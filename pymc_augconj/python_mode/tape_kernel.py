@@ -105,6 +105,10 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
         return _erfcx(x)
     if op == 34:
         return 1.0 if math.isinf(x) else 0.0
+    if op == 35:
+        return math.atan2(x, y)
+    if op == 36:
+        return float(math.trunc(x)) if abs(x) < math.inf else math.nan
     if 0.0 < x < math.inf and 0.0 < y < math.inf:
         return betaln(x, y)
     return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
@@ -180,7 +184,7 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
         for k in range(count):
             if not 0.0 < x[k] < math.inf:
                 to[k] = math.lgamma(x[k])
-    elif op == 35:
+    elif op == 37:
         for k in range(count):
             to[k] = betaln(x[k], y[k])
         for k in range(count):

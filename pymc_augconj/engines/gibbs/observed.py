@@ -75,11 +75,18 @@ class Held:
         return h[None], (lam + added)[None, None]
 
     @property
-    def record(self) -> Array:
-        """h, λ and the reference of every observation, NaN where sites follow nothing."""
+    def record(self) -> tuple[Array, Array]:
+        """h, λ and the reference of every predictor, NaN where sites follow nothing.
+
+        And the same of every two predictors of an observation: what couples them, in place of λ.
+        """
         h, lam = self.held_sites.of(self._site.name)
-        nothing = np.full((4, h.shape[1]), np.nan)
-        return np.vstack([h, lam[0], self.held_sites.references.get(self._site.name, nothing)])
+        own, two = np.arange(len(h)), np.triu_indices(len(h), 1)
+        pairs = np.full((6, lam[two].size), np.nan)
+        pairs[1] = lam[two].ravel()
+        nothing = np.full((4, h.size), np.nan)
+        reference = self.held_sites.references.get(self._site.name, nothing)
+        return np.vstack([h.ravel(), lam[own, own].ravel(), reference]), pairs
 
     def residuals(
         self, y: Array, eta: Array, params: Mapping[str, Array], rows: Index | None = None

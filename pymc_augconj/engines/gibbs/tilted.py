@@ -146,8 +146,9 @@ class Tilted:
 
     @property
     def record(self) -> Array:
-        """The record of the variables with held sites of one predictor, see :class:`.Held`."""
-        return np.hstack([how.record for _, how, _ in self._held])
+        """Those of the variables with held sites, see :class:`.Held`; of pairs after all others."""
+        each, pairs = zip(*(how.record for _, how, _ in self._held), strict=True)
+        return np.hstack([*each, *pairs])
 
     # -- r ------------------------------------------------------------------------------------
 

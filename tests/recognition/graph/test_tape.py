@@ -55,6 +55,8 @@ ELEMENTWISE = {
     "Reciprocal": lambda x, y: 1.0 / x,
     "Exp": lambda x, y: pt.exp(x),
     "Log": lambda x, y: pt.log(x),
+    "ArcTan2": lambda x, y: pt.arctan2(x - 1.0, y),
+    "Trunc": lambda x, y: pt.trunc(3.0 * x),
     "Log1p": lambda x, y: pt.log1p(x),
     "Expm1": lambda x, y: pt.expm1(x),
     "Sqrt": lambda x, y: pt.sqrt(x),

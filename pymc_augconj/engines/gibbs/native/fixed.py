@@ -102,7 +102,7 @@ class FixedLoop(NativeLoop):
             [np.full(b.total_size, 0.0 if b.is_flat else 1.0) for b in sampler.model.blocks]
         )
         arrays = (
-            *(h, lam, posterior.whitened(posterior.latent_mean)),
+            *(h[: design.shape[1]], lam, posterior.whitened(posterior.latent_mean)),
             given.predictor(posterior.latent_mean),
             *(posterior.whitened(x), given.predictor(x) - prior.offset, design, is_normal),
         )

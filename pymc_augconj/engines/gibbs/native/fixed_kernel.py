@@ -10,7 +10,7 @@ from numba import njit
 
 from pymc_augconj.typing import Array
 
-from .held import residual, slice_ellipse
+from .held import log_held, residual, slice_ellipse
 from .row_tapes import RowTapes
 
 
@@ -109,7 +109,7 @@ def run_steps(
             outputs[step, i] = v[i]
             total -= 0.5 * g.is_normal[i] * v[i] * v[i]
         for i in range(n):
-            at = g.centre[i] + here[i]
-            total += at * (g.h[i] - 0.5 * g.lam[i] * at)
+            eta[i] = g.centre[i] + here[i]
+        total += log_held(g.tapes, g.h, g.lam, eta)
         stats[0, step], stats[3, step] = total + value, value
         stats[1, step], stats[2, step] = slices, trials

@@ -27,7 +27,7 @@ OF_DATA, OF_PARAMETERS, _OF_PREDICTORS = np.arange(3)
 def _run(tapes: RowTapes, file: Array, part: int) -> None:
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
-        n = t[1] - t[0]
+        n = (t[1] - t[0]) // t[10]
         r = file[t[2] : t[2] + t[3] * n].reshape(t[3], n)
         run_rows(tapes.row_code, t[4 + part], t[5 + part], r)
 
@@ -58,18 +58,33 @@ def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
     run_densities(tapes, file, eta)
     for i in range(tapes.tables.shape[0]):
         t = tapes.tables[i]
-        values = file[t[9] : t[9] + t[1] - t[0]]
+        values = file[t[9] : t[9] + (t[1] - t[0]) // t[10]]
         for k in range(values.size):
             total += values[k]
     return total
 
 
 @inner_in_any_order
+def log_held(tapes: RowTapes, h: Array, lam: Array, eta: Array) -> float:
+    """Return Σ hη − ½ ηᵀΛη of the observations with held sites."""
+    total, at = 0.0, eta.size
+    for k in range(eta.size):
+        total += eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
+    for i in range(tapes.tables.shape[0] if lam.size > at else 0):
+        first, last = tapes.tables[i, 0], tapes.tables[i, 1]
+        n = (last - first) // tapes.tables[i, 10]
+        for a in range(first, last, n):
+            for b in range(a + n, last, n):
+                for k in range(n):
+                    total -= lam[at + k] * eta[a + k] * eta[b + k]
+                at += n
+    return total
+
+
+@inner
 def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> float:
     """Return r at the predictors of what has held sites; −∞ outside the support."""
-    total = log_density(tapes, file, eta)
-    for k in range(eta.size):
-        total -= eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
+    total = log_density(tapes, file, eta) - log_held(tapes, h, lam, eta)
     return total if math.isfinite(total) else -math.inf
 
 
@@ -77,19 +92,21 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
 def follow(p: Problem, w: Work) -> None:
     """Write the held sites at the present parameters as :class:`.Held` does."""
     h, lam, mean, step, slope, curvature = w.record
-    eta, found, tables = np.empty(h.size), np.empty((3, h.size)), p.held.tables
+    eta, found, tables = np.empty(w.h.size), np.empty((3, w.h.size)), p.held.tables
     for j in range(3):
-        for k in range(h.size):
+        for k in range(eta.size):
             eta[k] = mean[k] + (j - 1) * step[k]
         run_densities(p.held, w.file, eta)
         for i in range(tables.shape[0]):
             first, at = tables[i, 0], tables[i, 9]
-            for k in range(first, tables[i, 1]):
+            for k in range(first, tables[i, 1] if tables[i, 10] == 1 else first):
                 found[j, k] = w.file[at + k - first]
-    for k in range(h.size):
+    for k in range(lam.size):
+        w.lam[k] = lam[k]
+    for k in range(w.h.size):
         ratio = (2.0 * found[1, k] - found[2, k] - found[0, k]) / curvature[k]
         change, added = 0.5 * (found[2, k] - found[0, k] - slope[k]) / step[k], 0.0
-        w.h[k], w.lam[k] = h[k], lam[k]
+        w.h[k] = h[k]
         if math.isfinite(ratio) and math.isfinite(change):
             added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
             w.h[k] += change + added * mean[k]

@@ -193,7 +193,7 @@ def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int,
 @inner
 def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     """Draw ω as NumPy does, with h; add up what depends on it."""
-    r, n_rows = w.registers, p.design.offsets.size
+    r, first_h = w.registers, w.omega.size - p.design.offsets.size
     for site in range(p.sites.size - 1):
         first, last, kind = p.sites[site], p.sites[site + 1], p.kind[p.sites[site]]
         if kind == LOGISTIC:
@@ -212,7 +212,7 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
                 h = p.number[k] - 0.5 * r[p.first[k]]
             elif kind == TILTED_LAPLACE:
                 h += r[p.second[k]]
-            w.omega[n_rows + k] = h
+            w.omega[first_h + k] = h
     _add_up(p, w)
 
 
@@ -237,10 +237,10 @@ def _add_up(p: Problem, w: Work) -> None:
 @inner
 def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
-    total = 0.0
+    total, h = 0.0, w.omega[w.omega.size - p.design.offsets.size :]
     for k in range(p.number.size):
         eta = w.eta[0, k]
-        total += eta * (w.omega[p.design.offsets.size + k] - 0.5 * w.omega[k] * eta)
+        total += eta * (h[k] - 0.5 * w.omega[k] * eta)
     return total
 
 

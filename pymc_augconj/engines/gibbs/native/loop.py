@@ -227,6 +227,8 @@ class NativeLoop:
         self, rng: np.random.Generator, sampler: GibbsSampler, point: Point,
         updates: Mapping[str, Any], steps: int, tune: bool, beside: Sequence[Any] = (),
     ) -> Block:  # fmt: skip
+        # Trajectories are Python's.
+        steps = 0 if sampler.follows else steps
         turns = [self._turn(rng, sampler, point, updates, tune)]
         for loop, (own_rng, own, own_updates) in zip(self._beside, beside, strict=True):
             turns.append(loop._turn(own_rng, own, point, own_updates, tune))

@@ -254,7 +254,7 @@ def _levels(chain: Chain, sites: Rows, tape: TapeBuilder, entries: dict[Any, Ind
     stops = sites.sites.tolist()
     for data in sorted(own, key=lambda data: isinstance(data.how, Held)):
         if isinstance(data.how, Held):
-            stops.append(stops[-1] + data.y.size)
+            stops.append(stops[-1] + data.site.row_numbers.size)
         rows[data.site.name] = stops[len(rows) : len(rows) + 2]
     for level in find_levels(chain.parts, {h.value_name for h in chain.plan.level}):
         site = level.data.site
@@ -293,9 +293,6 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     moving = moving or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
-    tilted = chain.parts[0].tilted
-    if tilted is not None and tilted.can_follow:
-        raise NoTapeError("trajectories")
     if not model.is_independent:
         raise NoTapeError("latents that are not independent")
     solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps

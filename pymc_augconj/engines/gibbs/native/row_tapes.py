@@ -36,8 +36,8 @@ class RowTape(NamedTuple):
         Registers that are to be filled: with y, parameters and what depends on these.
     inputs : ndarray of int, shape (count, N)
         Registers of the model's tape that have these, of every row.
-    eta, value : int
-        The registers of η and of the log density.
+    eta, n_predictors, value : int
+        The first register of η and their number, and that of the log density.
     """
 
     code: Index
@@ -46,6 +46,7 @@ class RowTape(NamedTuple):
     places: Index
     inputs: Index
     eta: int
+    n_predictors: int
     value: int
 
 
@@ -55,11 +56,12 @@ class RowTapes(NamedTuple):
     Attributes
     ----------
     row_code : ndarray of int, shape (n, 5)
-    tables : ndarray of int, shape (variables, 10)
-        First and last row, first register and number of registers in ``file``, bounds of the parts
-        of the code, and where η and the log density begin in ``file``.
+    tables : ndarray of int, shape (variables, 11)
+        First and last predictor, first register and number of registers in ``file``, bounds of the
+        parts of the code, where η and the log density begin in ``file``, and the predictors of
+        each observation.
     file : ndarray
-        A register for each row of the variable, one register after the other.
+        A register for each observation of the variable, one register after the other.
     given, given_by : ndarray of int
         Entries of ``file`` that have y and parameters, and registers of the model's tape.
     """
@@ -91,12 +93,13 @@ def read_row_tape(
     NoTapeError
         If its formula cannot be written on a tape.
     """
-    size, own = data.y.size, TapeBuilder()
+    (count, size), own = data.site.shape, TapeBuilder()
     likelihood: Any = data.site.likelihood  # called with registers in place of arrays
-    if likelihood.n_predictors != 1:
-        raise NoTapeError("several predictors")
-    y, *symbols = (Registers(own, own.inputs((1,))) for _ in (data.y, *params))
-    eta = Registers(own, own.inputs((1, 1)))
+    sizes = [x.size for x in (data.y, *params.values())]
+    if not {1, size}.issuperset(sizes):
+        raise NoTapeError("observations of several values")
+    y, *symbols = (Registers(own, own.inputs((1,))) for _ in sizes)
+    eta = Registers(own, own.inputs((count, 1)))
     given = [tape.constants(data.y)]
     given += [x.index if isinstance(x, Registers) else tape.constants(x) for x in params.values()]
     inputs = np.stack([np.broadcast_to(x, (size,)) for x in given])
@@ -106,10 +109,10 @@ def read_row_tape(
         # A formula may call anything.
         raise NoTapeError(f"the density of {data.site.name}: {error}") from error
     is_known = [not isinstance(x, Registers) for x in params.values()]
-    levels = [0, *(1 - known for known in is_known), 2]
+    levels = [0, *(1 - known for known in is_known), *[2] * count]
     code, parts, start = _in_parts(own, levels)
     places = np.arange(1, 1 + len(inputs))
-    found = RowTape(code, parts, start, places, inputs, int(eta.index.item()), int(value))
+    found = RowTape(code, parts, start, places, inputs, int(eta.index[0, 0]), count, int(value))
     _check(found, data, values)
     known = dict(zip(places.tolist(), (data.y, *params.values()), strict=True))
     known = {i: x for i, x in known.items() if not isinstance(x, Registers)}
@@ -178,10 +181,12 @@ def _check(found: RowTape, data: SiteData, values: Mapping[str, Array]) -> None:
     file[1] = data.y
     for i, value in enumerate(values.values(), start=2):
         file[i] = value
-    for eta in _TRIED:
-        file[found.eta] = eta
+    for number in range(len(_TRIED)):
+        own = [_TRIED[(number + 2 * p) % len(_TRIED)] for p in range(found.n_predictors)]
+        eta = np.repeat(own, n).reshape(-1, n)
+        file[found.eta : found.eta + found.n_predictors] = eta
         with np.errstate(all="ignore"):
-            expected = data.site.likelihood.log_density(data.y, np.full((1, n), eta), values)
+            expected = data.site.likelihood.log_density(data.y, eta, values)
             run_rows(found.code, 0, len(found.code), file)
             difference = np.abs(file[found.value] - expected)
         same = difference <= _RELATIVE * (1.0 + np.abs(expected))
@@ -197,16 +202,18 @@ def join(tapes: Sequence[RowTape]) -> RowTapes:
         n = tape.inputs.shape[1]
         first, second, last = (n_code + k for k in (*tape.parts, len(tape.code)))
         at = base + n * np.array([tape.eta, tape.value])
-        tables.append([row, row + n, base, tape.start.size, n_code, first, second, last, *at])
+        stop = row + n * tape.n_predictors
+        bounds = first, second, last
+        tables.append([row, stop, base, tape.start.size, n_code, *bounds, *at, tape.n_predictors])
         files.append(np.repeat(tape.start, n))
         given.append((base + n * tape.places[:, None] + np.arange(n)).ravel())
         given_by.append(tape.inputs.ravel())
         codes.append(tape.code)
-        row, base, n_code = row + n, base + n * tape.start.size, last
+        row, base, n_code = stop, base + n * tape.start.size, last
     none = np.empty(0, dtype=np.intp)
     return RowTapes(
         np.concatenate(codes),
-        np.array(tables, dtype=np.intp).reshape(-1, 10),
+        np.array(tables, dtype=np.intp).reshape(-1, 11),
         np.concatenate(files),
         np.concatenate([none, *given]),
         np.concatenate([none, *given_by]),

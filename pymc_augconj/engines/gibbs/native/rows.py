@@ -1,6 +1,7 @@
 """The rows of a model: their designs on the tape, and their sites.
 
-λ and h of held sites are numbers that the loop is given, like ω.
+λ and h of held sites are numbers that the loop is given, like ω; of several predictors of an
+observation also what couples two of them.
 
 The site of a normal observation is exact, (h, λ) = (c z, c). That of a density exp(a η) / (1 + eᵑ)ᵇ
 is (a − ½ b, ω) with ω ~ PG(b, η). That of a normal one whose precision ω has the distribution
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +111,7 @@ class Rows(NamedTuple):
         The register by which both are multiplied.
     of, h_of : ndarray of int, shape (T,)
         The numbers of the ω of Λ and h; −1 where these are known. λ of held sites come after every
-        ω, and the h of all these last.
+        ω, then what couples their predictors, and the h of all but these last.
     base : list of (ndarray of int, ndarray)
         Registers and numbers, the products of which add up to log p(y | η) − (h η − ½ λ η²) of
         exact sites.
@@ -139,7 +141,7 @@ class Rows(NamedTuple):
     @property
     def not_exact(self) -> Index:
         """Rows with an ω or a held site, in the order of their numbers."""
-        own = np.flatnonzero(self.of >= 0)
+        own = np.flatnonzero((self.of >= 0) & (self.first == self.second))
         return self.first[own[np.argsort(self.of[own])]]
 
 
@@ -152,13 +154,14 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
     bounds: list[tuple[Any, ...]] = []
     held: list[RowTape] = []
     # Numbers of h and of held sites follow those of every ω.
-    of_held: list[Index] = []
+    of_held, pairs = [no_index], [np.empty((0, 2), dtype=np.intp)]
     for data in chain.data:
         params, rows = read_params(data, tape, entries), data.site.row_numbers
         if data.exact:
             terms += _exact(data, point, tape, params, base, bounds)
         elif isinstance(data.how, Held):
-            of_held.append(rows[0])
+            of_held.append(rows.ravel())
+            pairs += [np.stack(two, axis=1) for two in combinations(rows, 2)]
             held.append(read_row_tape(data, params, data.site.params(point), tape))
         else:
             own, predictors, h = _drawn(data, tape, params)
@@ -166,11 +169,14 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
             terms.append((row, row, 1.0 if h is None else h, 1.0, none, of, h is None))
             drawn.append(own)
             sites.append(int(sites[-1] + of.size))
-    row = np.concatenate([no_index, *of_held])
+    row, (left, right) = np.concatenate(of_held), np.concatenate(pairs).T
+    n = sites[-1] + row.size
     terms.append((row, row, 1.0, 1.0, none, sites[-1] + np.arange(row.size), True))
+    for two in ((left, right), (right, left)):
+        terms.append((*two, 0.0, 1.0, none, n + np.arange(left.size), False))
     columns: Any = zip(*(np.broadcast_arrays(*term) for term in terms), strict=True)
     first, second, h, lam, factor, of, has_h = map(np.concatenate, columns)
-    h_of = np.where(has_h, sites[-1] + row.size + of, -1)
+    h_of = np.where(has_h, n + left.size + of, -1)
     of_all = Drawn(*(np.concatenate(part) for part in zip(*drawn, strict=True)))
     return Rows(
         first, second, h, lam, factor, of, h_of, base, bounds, of_all, np.array(sites), held

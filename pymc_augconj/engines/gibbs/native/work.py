@@ -23,8 +23,9 @@ class Work(NamedTuple):
 
     An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
     coefficients ``value`` of the sums; a draw of the latents the predictors of rows without an
-    exact site. ``record`` is that of :class:`.Held`, ``omega`` is ω, then λ of held sites, then h
-    of all these; ``lam`` and ``h`` are views of those of held sites. ``file`` has the registers of
+    exact site. ``record`` is that of :class:`.Held`, ``omega`` is ω, then λ of held sites and
+    what couples their predictors, then h of all but that; ``lam`` and ``h`` are views of those of
+    held sites. ``file`` has the registers of
     their log densities, and ``nu`` and ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of
     :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
@@ -65,14 +66,16 @@ def make_work(problem: Problem) -> Work:
     """Return new arrays."""
     size, n = problem.std.size, problem.std.size - problem.corner
     n_drawn, n_rows = problem.number.size, problem.design.offsets.size
-    omega = np.zeros(2 * n_rows)
+    first, last, count = problem.held.tables[:, [0, 1, 10]].T
+    n_pairs = int(np.sum((last - first) * (count - 1) // 2))
+    omega = np.zeros(2 * n_rows + n_pairs)
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
         np.empty((1, n_rows)),
-        np.empty((6, n_rows - n_drawn)),
+        np.empty((6, n_rows - n_drawn + n_pairs)),
         omega,
-        omega[n_drawn:n_rows],
-        omega[n_rows + n_drawn :],
+        omega[n_drawn : n_rows + n_pairs],
+        omega[n_rows + n_pairs + n_drawn :],
         problem.fixed.copy(),
         problem.start.copy(),
         problem.held.file.copy(),
