@@ -35,11 +35,15 @@ def mixed(eta):
     pm.StudentT("z", nu=4, mu=eta, sigma=1, observed=X[:, 0])
 
 
-def hierarchy(eta, scales=1):
+def probits(eta):
+    pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=np.arange(200) % 2)
+
+
+def hierarchy(eta, scales=1, observed=None):
     for k in range(scales):
         deviations = pm.Normal(f"d{k}", 0, pm.HalfNormal(f"tau{k}", 1), shape=3)
         eta = eta + deviations[np.arange(200) // (k + 1) % 3]
-    classes(0.0)(eta)
+    (observed or classes(0.0))(eta)
 
 
 CHOICES = {
@@ -49,6 +53,7 @@ CHOICES = {
     "beside a Student-t": (mixed, ()),
     "with a scale to learn": (hierarchy, ("y",)),
     "with many scales to learn": (partial(hierarchy, scales=4), ()),
+    "probits with many scales": (partial(hierarchy, scales=4, observed=probits), ("y",)),
     "large counts with a parameter to learn": (
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=300 + RARE
