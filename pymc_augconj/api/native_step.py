@@ -15,14 +15,15 @@ from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning
 
+from pymc_augconj.engines.gibbs.moves.latents import draw_forward
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.native.fixed import FixedLoop
-from pymc_augconj.engines.gibbs.native.loop import Drawn, NativeLoop
-from pymc_augconj.engines.gibbs.state import GibbsInfo
+from pymc_augconj.engines.gibbs.native.loop import Block, Drawn, NativeLoop
+from pymc_augconj.engines.gibbs.state import GibbsInfo, State
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.typing import Index
+from pymc_augconj.typing import Array, Index
 
 from .step import PythonGibbs
 from .updates import EntrywiseSliceUpdate, GradientUpdate
@@ -262,7 +263,7 @@ class AugmentedGibbs(PythonGibbs):
         if expected is not None and not others:
             loop.check_evidence(sampler, point, updates, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune, beside=others)
-        made = block.steps
+        made, of_forward = block.steps, self._draw_forward(block)
         seconds = max(time.perf_counter() - begin, 1e-6)
         most = _LARGEST // max(block.outputs.shape[1], 1)
         self._size = max(1, min(int(max(made, 1) * _SECONDS / seconds), most))
@@ -280,7 +281,7 @@ class AugmentedGibbs(PythonGibbs):
                 "log_evidence": block.log_evidence,
                 "evaluations": block.evaluations.astype(int),
                 "jitter": np.zeros(made),
-                "model_logp": block.log_density,
+                "model_logp": block.log_density + of_forward,
                 "refusals": np.zeros(made, int),
                 "warning": warnings,
             }
@@ -298,6 +299,19 @@ class AugmentedGibbs(PythonGibbs):
         # One at a time: many at once would keep Python's collector of garbage at work.
         for row, new in enumerate(block.points()):
             yield new, [Drawn(block, block.statistics, row)]
+
+    def _draw_forward(self, block: Block) -> Array:
+        """Draw the variables that nothing observed depends on; return their log densities."""
+        found = np.zeros(block.steps)
+        assert self._sampler is not None  # after the first step
+        chain = self._sampler.chain
+        for row, point in enumerate(block.points() if chain.model.forward else ()):
+            state = State(dict(point), {})
+            draw_forward(self._forward, chain, state)
+            found[row] = state.info.log_density
+            for variable in chain.model.forward:
+                block.entries[variable.value_name][row] = state.point[variable.value_name]
+        return found
 
 
 class Recorder(PyMCTrace):

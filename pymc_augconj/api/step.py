@@ -205,6 +205,9 @@ class PythonGibbs(BlockedStep):
         self.tune = tune > 0
         self._remaining = tune + draws
         self.alternation.begin(self.rng, tune, draws)
+        # Of its own, so that steps may be made before those of earlier ones are drawn.
+        has_forward = bool(self.recognition.model.forward)
+        self._forward = np.random.default_rng(self.rng.integers(2**32, size=4 * has_forward))
         if self.checkpoints is not None:
             self.checkpoints.begin(self.rng)
         self._limit_blas()
@@ -215,6 +218,7 @@ class PythonGibbs(BlockedStep):
         return {
             "point": dict(point),
             "rng": get_state_from_generator(self.rng),
+            "forward": get_state_from_generator(self._forward),
             "taken": self._taken,
             "warned": self._warned,
             "refusals": self._refusals.total,
@@ -227,6 +231,7 @@ class PythonGibbs(BlockedStep):
         """Return the point to resume from, after a first step, which fills caches."""
         assert self._sampler is not None  # after a step
         self.rng = random_generator_from_state(saved["rng"])
+        self._forward = random_generator_from_state(saved["forward"])
         self._taken, self._warned = saved["taken"], saved["warned"]
         self._refusals.total = saved["refusals"]
         self.learned, self._sampler.state = saved["learned"], saved["sampler"]
@@ -287,12 +292,12 @@ class PythonGibbs(BlockedStep):
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         sampler.chain.verifies = self.tune and self._taken in _VERIFIED
         if self.started:
-            new, info = sampler.step(self.rng, point, updates)
+            new, info = sampler.step(self.rng, point, updates, self._forward)
         else:
             self.started = True
             for _ in range(_START_ATTEMPTS):
                 start = self._disperse(sampler, point)
-                new, info = sampler.step(self.rng, start, updates)
+                new, info = sampler.step(self.rng, start, updates, self._forward)
                 if not info.stays or start is point:
                     break
             self._refusals.check_start(info)

@@ -44,12 +44,16 @@ def counted(monkeypatch):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """A model whose observations have auxiliary variables, and that updates given the latents."""
+    """A model with auxiliary variables and updates given the latents, partly not observed."""
     with pm.Model() as model:
         tau, nu = pm.HalfNormal("tau", 1.0), pm.Exponential("nu", 0.2)
         a = pm.Normal("a", 0.0, tau, shape=6)
         pm.Bernoulli("y", logit_p=a[GROUP], observed=Y > 0.0)
-        pm.StudentT("y2", nu=1.0 + nu, mu=a[GROUP], sigma=0.8, observed=Y)
+        y2 = np.ma.masked_array(Y, np.arange(24) % 5 == 0)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.StudentT("y2", nu=1.0 + nu, mu=a[GROUP], sigma=0.8, observed=y2)
+        w = pm.Gamma("w", mu=pm.math.exp(a[0]), sigma=tau)
+        pm.Deterministic("root", pm.math.sqrt(w))
     return model
 
 
@@ -87,7 +91,9 @@ def test_the_same_as_by_python(name, request, monkeypatch):
             )
 
 
-def test_blocks_of_any_size_give_the_same(model, monkeypatch):
+@pytest.mark.parametrize("name", ["model", "drawn"])
+def test_blocks_of_any_size_give_the_same(name, request, monkeypatch):
+    model = request.getfixturevalue(name)
     whole = pac.sample(model=model, **OPTIONS)
     monkeypatch.setattr(native_step, "_SECONDS", 1e-4)
     again = pac.sample(model=model, cores=2, **OPTIONS)
@@ -115,7 +121,7 @@ def test_what_another_step_method_moves_is_not_lost(model, monkeypatch):
     assert step._loop is not None
     began, run = [], step._sampler.step
     monkeypatch.setattr(
-        step._sampler, "step", lambda r, at, u: (began.append(at), run(r, at, u))[1]
+        step._sampler, "step", lambda r, at, u, f: (began.append(at), run(r, at, u, f))[1]
     )
     moved = {**point, "sigma_log__": point["sigma_log__"] + 5.0}
     step.step(moved)
@@ -172,10 +178,11 @@ def test_blocks_end_within_half_a_second(model, monkeypatch):
 def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
     made = counted(monkeypatch)
     pac.sample(30, tune=30, model=model, chains=1, **QUIET)
-    with pm.Model() as classes:
-        p = pm.math.softmax(pm.Normal("b", shape=(2, 3))[GROUP[:8] % 2], axis=-1)
-        pm.Categorical("y", p=p, observed=np.arange(8) % 3)
-    pac.sample(450, tune=50, model=classes, chains=1, cores=1, **QUIET)
+    with pm.Model() as walk:
+        start, s = pm.Normal.dist(0.0, 1.0), pm.HalfNormal("s")
+        w = pm.GaussianRandomWalk("w", 0.0, s, init_dist=start, steps=7)
+        pm.Normal("y", w, 1.0, observed=Y[:8])
+    pac.sample(450, tune=50, model=walk, chains=1, cores=1, **QUIET)
     assert not made
 
 

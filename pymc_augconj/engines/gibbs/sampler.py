@@ -118,9 +118,16 @@ class GibbsSampler:
         return any(part.tilted.follows for part in self.parts if part.tilted is not None)
 
     def step(
-        self, rng: Generator, point: Point, updates: Mapping[str, Update]
+        self,
+        rng: Generator,
+        point: Point,
+        updates: Mapping[str, Update],
+        forward: Generator | None = None,
     ) -> tuple[dict[str, np.ndarray], GibbsInfo]:
-        """Return the next point and what the step tells about itself; ``point`` is unchanged."""
+        """Return the next point and what the step tells about itself; ``point`` is unchanged.
+
+        ``forward`` draws the variables that nothing observed depends on, by default ``rng``.
+        """
         chain, state = self.chain, State(dict(point), updates)
         self._keep_possible(point)
         given_latents.update_prior_only(rng, chain, state)
@@ -138,7 +145,7 @@ class GibbsSampler:
             for part in self.parts:
                 self._draw_part(rng, state, part, again=sweep > 0)
         self._describe(state)
-        latents.draw_forward(rng, chain, state)
+        latents.draw_forward(rng if forward is None else forward, chain, state)
         chain.relaxes = chain.relaxes or not state.info.stays
         return state.point, state.info
 

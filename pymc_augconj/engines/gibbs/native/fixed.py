@@ -54,7 +54,7 @@ class FixedLoop(NativeLoop):
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         chain, model = sampler.chain, sampler.model
         plan, size = chain.plan, model.latent_size
-        if plan.updated or plan.left_to_pymc or model.forward or plan.factors:
+        if plan.updated or plan.left_to_pymc or plan.factors:
             raise NoTapeError("hyperparameters")
         if not chain.is_whole or not all(isinstance(data.how, Held) for data in chain.data):
             raise NoTapeError("sites that are not held")
@@ -76,6 +76,7 @@ class FixedLoop(NativeLoop):
         for part in (0, 1):
             held.read_part(self._tapes, registers, self._tapes.file, part)
         self.layout = make_layout(plan, model.blocks, np.arange(size))
+        recorded = None if model.forward else recorded
         self._recorded = of_all_steps(recorded, self.layout.entries, size)
         self._given: tuple[Any, Any, float] | None = None
         self._v, self._block = np.zeros(size), None

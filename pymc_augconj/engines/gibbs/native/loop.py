@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -154,6 +154,7 @@ class NativeLoop:
             loop._read_block(other, point, columns)
             loop._work = loop._work._replace(row=self._work.row)
         self._size = max(own.stop for own, _ in self.layout.entries.values())
+        recorded = None if sampler.model.forward else recorded
         self._recorded = of_all_steps(recorded, self.layout.entries, self._size)
         self._block: Block | None = None
 
@@ -305,13 +306,19 @@ class NativeLoop:
             updates[move].state |= state | steps_out
             updates[move].end_window()
 
-    def _block_of(self, outputs: Array, stats: Any, names: Iterable[str]) -> Block:
+    def _block_of(self, outputs: Array, stats: Any, point: Point) -> Block:
         def column(own: slice, shape: tuple[int, ...]) -> Array:
             return outputs[:, own].reshape(-1, *shape)
 
         layout = self.layout
         fields: Any = *stats[:6], list(stats[6:])
-        entries = {name: column(*layout.entries[name]) for name in names}
+        # Others are to be drawn forward.
+        entries = {
+            name: column(*layout.entries[name])
+            if name in layout.entries
+            else np.empty((len(outputs), *np.shape(value)))
+            for name, value in point.items()
+        }
         further = None if self._recorded is None else self._recorded(outputs)
         return Block(outputs, entries, further, *fields)
 
