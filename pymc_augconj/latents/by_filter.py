@@ -31,9 +31,9 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
 from pymc_augconj.gaussian.sites import cholesky
-from pymc_augconj.linalg.dense import EPS
+from pymc_augconj.linalg.dense import EPS, SMALL_BOUND
 from pymc_augconj.linalg.factors import solve_triangle
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior, block_prior
@@ -69,9 +69,8 @@ class _Values:
         for start, i in zip(self.ends, self.which, strict=False):
             A = prior.maps[i]
             assert isinstance(A, RowSelection)  # see _fits
-            coef = np.ones(n_rows) if A.coef is None else A.coef
-            used = coef != 0.0
-            self.index[used], self.coef[used] = start + A.index[used], coef[used]
+            used = A.entries != 0.0
+            self.index[used], self.coef[used] = start + A.index[used], A.entries[used]
         self._given: _Given | None = None
         #: Whether A is the identity.
         self.is_all = np.array_equal(self.index, np.arange(self.size)) and (self.coef == 1.0).all()
@@ -123,6 +122,8 @@ class _Given:
         self.both = np.array(sums) / self.precision
         self.W = H - own.taken(self.both[:-1]).T
         self.rest = h - lam * own.taken(self.both[-1])
+        self.square = float(sums[-1] @ self.both[-1])
+        self.magnitude = float(np.abs(sums[-1]) @ np.abs(self.both[-1]))
         self.linear, self.M = self.W.T @ self.rest, self.W.T @ (lam[:, None] * self.W)
         self.M[np.diag_indices_from(self.M)] += 1.0
 
@@ -141,7 +142,7 @@ class FilterPosterior(Posterior):
         self._blocks = [cast(MarkovPrior, prior.blocks[i]) for i in own.which]
         given, h = own.given(prior, sites), sites.h
         self._precision, self._H, self._W = given.precision, given.H, given.W
-        self._shared, z = given.both[:-1], given.both[-1]
+        self._shared, self._z, self._of_rest = given.both[:-1], given.both[-1], given.rest
         var = min(float(np.max(b.motion.variance) + b.array[-1]) for b in self._blocks)
         self._many_stds = _MANY_STDS * var**0.5
         self._factors, start = [], 0
@@ -150,29 +151,28 @@ class FilterPosterior(Posterior):
                 rows = given.both[:, start : start + part.size]
                 self._factors.append(b.with_noise(part, rows))
                 start += part.size
-        solved = [f.solved for f in self._factors]
-        both = solved[0] if len(solved) == 1 else np.hstack(solved)
-        self._solved_shared = both[:-1]
-        linear = given.linear + self._shared @ both[-1]
-        M = given.M + self._shared @ self._solved_shared.T
+        # Products of H̄ and z with C⁻¹ between them.
+        products = np.sum([(f.half * f.pivots) @ f.half.T for f in self._factors], axis=0)
+        linear, M = given.linear + products[:-1, -1], given.M + products[:-1, :-1]
         self.log_det = sum(float(np.log(np.abs(f.pivots / f.extra)).sum()) for f in self._factors)
         self.error = sum(f.error for f in self._factors)
-        self._chol_M, self.coefficients = M, linear
+        self._chol_M, self.coefficients, square = M, linear, 0.0
         if len(M):
             self._chol_M, of_border, error, _ = cholesky(np.asfortranarray(M), sites.lam)
             self.log_det += of_border
             self.error += 0.5 * error
             half = solve_triangle(self._chol_M, linear, False)
-            self.coefficients = solve_triangle(self._chol_M, half, True)
-        of_mean = both[-1] - self.coefficients @ self._solved_shared
-        self._rest = given.rest, of_mean
-        away = z - self.coefficients @ self._shared if len(M) else z
-        self._mean = self._through_cov(away, of_mean)
-        self.centred = own.taken(self._mean) + given.H @ self.coefficients
+            self.coefficients, square = solve_triangle(self._chol_M, half, True), float(half @ half)
         self.size = own.n_latents + own.size
-        self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
-        self.factor_error = 0.5 * self.error
-        self.error = self.factor_error + EPS * float(np.abs(h) @ np.abs(self.centred))
+        self.factor_error, of_z = 0.5 * self.error, float(products[-1, -1])
+        rounding = self.factor_error + sum(f.rounding_of(self.coefficients) for f in self._factors)
+        self.error = rounding + EPS * (given.magnitude + abs(of_z) + square)
+        square += given.square - of_z
+        if not self.error < SMALL_BOUND:
+            # Of z that are large, as where precisions are tiny, the mean keeps more digits.
+            square = float(h @ self.centred)
+            self.error = rounding + EPS * float(np.abs(h) @ np.abs(self.centred))
+        self.log_normalizer = 0.5 * (square - self.log_det)
 
     # -- products ---------------------------------------------------------------------------------
 
@@ -191,14 +191,11 @@ class FilterPosterior(Posterior):
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
-    def _apply_cov(self, x: Array) -> Array:
-        return self._by_block("apply_cov", x)
-
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
         if np.abs(w).max(initial=0.0) <= self._many_stds:
             return w - solved / self._precision
-        return self._apply_cov(solved)
+        return self._by_block("apply_cov", solved)
 
     @cached_property
     def _noise_std(self) -> Array:
@@ -213,10 +210,27 @@ class FilterPosterior(Posterior):
         return 1.0 / np.sqrt(self._precision)
 
     @cached_property
+    def _solved(self) -> Array:
+        """C⁻¹ times H̄ and z, as rows."""
+        return np.hstack([f.solved for f in self._factors])
+
+    @cached_property
+    def _of_mean(self) -> Array:
+        """C⁻¹(z − H̄ E[β])."""
+        return np.asarray(self._solved[-1] - self.coefficients @ self._solved[:-1])
+
+    @cached_property
+    def _mean(self) -> Array:
+        return self._through_cov(self._z - self.coefficients @ self._shared, self._of_mean)
+
+    @cached_property
+    def centred(self) -> Array:
+        return np.asarray(self.values.taken(self._mean) + self._H @ self.coefficients)
+
+    @cached_property
     def alpha(self) -> Array:
-        own, lam, (rest, solved) = self.values, self.sites.lam, self._rest
-        by_border = own.taken(solved / self._precision) - self._W @ self.coefficients
-        return np.asarray(rest + lam * by_border)
+        taken = self.values.taken(self._of_mean / self._precision)
+        return np.asarray(self._of_rest + self.sites.lam * (taken - self._W @ self.coefficients))
 
     # -- the affine map ---------------------------------------------------------------------------
 
@@ -252,12 +266,21 @@ class FilterPosterior(Posterior):
         return np.concatenate(parts, axis=-1)
 
     def root(self, nu: Array) -> Array:
+        return self._moved(nu, 0.0, 0.0)
+
+    def apply(self, nu: Array) -> Array:
+        # Of one ν without the mean, which takes as long.
+        is_one = nu.size == self.size
+        return self._moved(nu, self._z, self.coefficients) if is_one else super().apply(nu)
+
+    def _moved(self, nu: Array, z: Any, coefficients: Any) -> Array:
         own, n = self.values, self.values.n_latents
-        beta = self._back_solve(nu[..., own.border])
+        beta = coefficients + self._back_solve(nu[..., own.border])
         start = self._by_block("scale", nu[..., :n][..., own.places])
         away = start + self._noise_std * nu[..., n:]
         if beta.shape[-1]:
             away += beta @ self._shared
+        away -= z
         start -= self._through_cov(away, self._solve(away))
         return self._joined(start, beta)
 
@@ -267,7 +290,7 @@ class FilterPosterior(Posterior):
     def pull(self, slope: Array) -> Array:
         own = self.values
         outside, of_border = slope[..., own.places], slope[..., own.border]
-        w = self._solve(self._apply_cov(outside))
+        w = self._solve(self._by_block("apply_cov", outside))
         if of_border.shape[-1]:
             of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
         found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
@@ -292,7 +315,7 @@ class FilterPosterior(Posterior):
     @cached_property
     def _through_border(self) -> Array:
         """−K C⁻¹H̄ L_M⁻ᵀ, what a standard deviation of β moves u by, as rows."""
-        return self._half_border(-self._apply_cov(self._solved_shared))
+        return self._half_border(-self._by_block("apply_cov", self._solved[:-1]))
 
     def _half_border(self, rows: Array) -> Array:
         """Return L_M⁻¹ times the rows."""
@@ -341,7 +364,7 @@ class FilterPosterior(Posterior):
             linear = rest @ self._W + solved @ self._shared.T
             beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
             rest -= lam * (beta @ self._W.T)
-            solved -= beta @ self._solved_shared
+            solved -= beta @ self._solved[:-1]
         return (rest + lam * own.taken(solved / self._precision)).T
 
     # -- derivatives ------------------------------------------------------------------------------
@@ -350,14 +373,12 @@ class FilterPosterior(Posterior):
         # By central differences of fourth order: variances, rates and noise are few.
         if index not in self.values.which:
             return super().pull_cov(index)
-        block = cast(MarkovPrior, self.prior.blocks[index])
+        p, block = self.prior, cast(MarkovPrior, self.prior.blocks[index])
         slopes = np.zeros(block.array.size)
         for k, weight, array in block.moved():
-            blocks = list(self.prior.blocks)
+            blocks = list(p.blocks)
             blocks[index] = block_prior(block.block, array, block.jitter)
-            moved = LatentPrior(
-                self.prior.offset, tuple(blocks), self.prior.full_maps, self.prior.maps
-            )
+            moved = LatentPrior(p.offset, tuple(blocks), p.full_maps, p.maps)
             there = type(self)(moved, self.groups, self.sites, self.values)
             slopes[k] += weight * there.log_normalizer
         return slopes
@@ -392,17 +413,15 @@ class FilterSolver(Solver):
         few = sum(block.total_size for block in others) <= _MOST_COLUMNS
         if not (few and all(block.is_independent or block.is_standard for block in others)):
             return False
-        return all(isinstance(maps[i], RowSelection) for i in markov) and _take_one(
-            [cast(RowSelection, maps[i]) for i in markov]
-        )
+        own = [A for A in map(maps.__getitem__, markov) if isinstance(A, RowSelection)]
+        taken = np.sum([A.entries != 0.0 for A in own], axis=0)
+        return len(own) == len(markov) and bool(np.max(taken, initial=0) <= 1)
 
     @classmethod
     def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
         return sum(block.total_size for block in blocks if block.inputs is None)
 
-    @classmethod
-    def largest_order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
-        return cls.order(blocks, groups)
+    largest_order = order
 
     @classmethod
     def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
@@ -415,8 +434,8 @@ class FilterSolver(Solver):
     def prior_cov(self, prior: LatentPrior) -> Array:
         return sum(
             (
-                _row_var(A, b.var())
-                if isinstance(b, MarkovPrior)
+                A.entries**2 * b.var()[A.index]
+                if isinstance(A, RowSelection) and isinstance(b, MarkovPrior)
                 else np.sum(b.whitened_design(A) ** 2, axis=1)
                 for A, b in zip(prior.maps, prior.blocks, strict=True)
             ),
@@ -429,14 +448,3 @@ class FilterSolver(Solver):
         if self._values is None or not self._values.fits(prior):
             self._values = _Values(prior)
         return FilterPosterior(prior, self.groups, sites, self._values)
-
-
-def _take_one(maps: Sequence[RowSelection]) -> bool:
-    """Return whether each row takes a value by at most one of the maps."""
-    taken = [np.ones(A.index.size) if A.coef is None else A.coef != 0.0 for A in maps]
-    return bool(np.sum(taken, axis=0).max(initial=0.0) <= 1.0)
-
-
-def _row_var(A: LinearMap, var: Array) -> Array:
-    assert isinstance(A, RowSelection)
-    return var[A.index] if A.coef is None else A.coef**2 * var[A.index]

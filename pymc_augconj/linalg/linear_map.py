@@ -46,6 +46,11 @@ class RowSelection:
         """Return whether both maps select the same latent value for each predictor."""
         return self.index is other.index or np.array_equal(self.index, other.index)
 
+    @property
+    def entries(self) -> Array:
+        """The coefficients, ones where there are none."""
+        return np.ones(self.index.size) if self.coef is None else self.coef
+
     @cached_property
     def is_identity(self) -> bool:
         """Whether A is the identity matrix."""
@@ -138,7 +143,7 @@ class _Multiple(RowSelection):
     @cached_property
     def coef(self) -> Array:
         c, base = self._of
-        return np.full(self.index.size, c) if base.coef is None else c * base.coef
+        return c * base.entries
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class SelectionSum(DenseMap):
         matrix = np.zeros((n_rows, self.size), order="F")
         rows = np.arange(n_rows)
         for c, part in zip(self.coefs, self.parts, strict=True):
-            matrix[rows, part.index] += c if part.coef is None else c * part.coef
+            matrix[rows, part.index] += c * part.entries
         return matrix
 
     @property
@@ -218,8 +223,7 @@ class SelectionSum(DenseMap):
 
     def largest_entries(self) -> Array:
         n_rows = self.parts[0].index.size
-        terms = zip(self.coefs, self.parts, strict=True)
-        values = [np.full(n_rows, c) if B.coef is None else c * B.coef for c, B in terms]
+        values = [c * B.entries for c, B in zip(self.coefs, self.parts, strict=True)]
         columns = np.concatenate([B.index for B in self.parts])
         rows = np.tile(np.arange(n_rows), len(self.parts))
         # Parts may have entries in common, which are added up.

@@ -200,15 +200,16 @@ def product_with_cov(inputs: MarkovInputs, array: Array, motion: Motion, x: Arra
     By the entries hᵀAᵢ … Aⱼ₊₁P h of K on both sides of its diagonal, without a factor.
     """
     kernels, (h, groups) = inputs.kernels, motion.loaded
+    # Each product adds x times a scale: that of K, or else the sum would be of its rounding.
+    scale = np.broadcast_to(np.where(motion.variance > 0.0, motion.variance, 1.0), inputs.size)
     # P h of every input.
     parts = [h[:, f : f + L, None] * motion.P[q : q + m, q] for _, m, q, L, f in groups]
     gain = np.hstack([part.transpose(0, 2, 1).reshape(len(h), -1) for part in parts])
-    gain = np.tile(gain, (inputs.size // len(h), 1))
+    gain = np.tile(gain, (inputs.size // len(h), 1)) / scale[:, None]
     rows = np.atleast_2d(x).reshape(-1, inputs.size)
     lower = np.array(inputs.ordered(rows), dtype=float, order="C")
-    # Each product adds x itself.
-    total, upper = (motion.variance + (array[-1] - 2.0)) * lower, lower.copy()
-    given = motion.A, inputs.step, motion.loaded, gain, np.ones(inputs.size)
+    total, upper = (motion.variance + array[-1] - 2.0 * scale) * lower, lower.copy()
+    given = motion.A, inputs.step, motion.loaded, gain, np.ascontiguousarray(scale)
     kernels.forward(*given, lower, True)
     kernels.backward(*given, upper, True)
     total += lower
@@ -223,7 +224,7 @@ class MarkovFactor:
     each (zero where it has none), and last the noise variance of every value, own. ``extra``, (n,),
     are further noise variances; where negative, s has as many negative entries if there is a
     Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the :func:`transitions_of` these.
-    ``solved`` is (K + D)⁻¹ x for rows ``x``, if they are given.
+    ``half`` is s⁻¹ L⁻¹ x for rows ``x``, if they are given, until ``solved`` is, (K + D)⁻¹ x.
     ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs; ``error`` is
     the estimated rounding error of log|K + D|.
 
@@ -243,7 +244,7 @@ class MarkovFactor:
         self.inputs, own = inputs, float(array[-1])
         valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
-        self._half = self._rows(np.empty((0, inputs.size)) if x is None else x)
+        self.half = self._rows(np.empty((0, inputs.size)) if x is None else x)
         negative = np.count_nonzero(self.extra < 0.0)
         if valid:
             motion = known or transitions_of(inputs, array)
@@ -253,7 +254,7 @@ class MarkovFactor:
             self._gain = np.empty((inputs.size, m @ copies))
             self.inputs.kernels.filter(
                 *motion[:3], inputs.step, motion.loaded, own, self.extra, self.pivots, self.prior,
-                self._gain, self._half,
+                self._gain, self.half,
             )  # fmt: skip
             valid = np.isfinite(self.pivots).all() and self.pivots.all()
         if not valid or np.count_nonzero(self.pivots < 0.0) != negative:
@@ -262,8 +263,17 @@ class MarkovFactor:
                 "that are not closer than the noise resolves"
             )
         # Where noise dominates, rounding of it has no influence on 1 + K/D.
-        scale = motion.variance + own
-        self.error = _UNITS * EPS * float(np.sum(scale / (np.abs(self.pivots) + scale * EPS)))
+        self._rounding = _UNITS * EPS * (motion.variance + own)
+        relative = self._rounding / (np.abs(self.pivots) + self._rounding / _UNITS)
+        self.error = float(np.sum(relative))
+
+    def rounding_of(self, weights: Array) -> float:
+        """Return the estimated rounding error of ½ xᵀ(K + D)⁻¹x, x the last row less the others.
+
+        ``weights`` multiply the others. To be asked before :attr:`solved`.
+        """
+        half = self.half[-1] - weights @ self.half[:-1]
+        return 0.5 * float((self._rounding * half) @ half)
 
     @cached_property
     def roots(self) -> Array:
@@ -314,7 +324,7 @@ class MarkovFactor:
 
     @cached_property
     def solved(self) -> Array:
-        return self._finished(self._half)
+        return self._finished(self.half)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""

@@ -19,6 +19,7 @@ from pymc_augconj.latents.dense import DiagonalPrior
 from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.markov import MarkovPrior
 from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.state_space import COSINE, PERIODIC, MarkovFactor, MarkovInputs
 from pymc_augconj.recognition.processes.other_graphs import in_linear_time
@@ -302,3 +303,39 @@ def test_trajectories_keep_latents_that_the_data_were_drawn_from(factor, kept, m
     assert step._sampler.follows
     z = np.mean(excess[5:]) / np.sqrt(2.0 * n)
     assert (abs(z) < 5.0) == kept
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_products_have_their_digits_in_any_units(unit):
+    rng, array = np.random.default_rng(8), np.array([2.0, 0.7, 1.0, 0.3, 1e-4])
+    array[[0, 2, 4]] *= unit**2
+    prior = block_prior(a_process(some_inputs(rng, 12, "unsorted"), [2, 1]), array)
+    X, K = rng.normal(size=(3, 12)), covariance(prior.inputs, array)
+    np.testing.assert_allclose(prior.apply_cov(X), X @ K, rtol=0, atol=1e-14 * np.abs(K).sum())
+
+
+@pytest.mark.parametrize("away", [1.0, 1e4, 1e7])
+def test_the_error_of_an_evidence_is_no_smaller_than_stated(away):
+    """Data up to ten million standard deviations from the prior mean, in tiny units."""
+    rng, n, array = np.random.default_rng(9), 10, np.array([2e-18, 0.7, 2e-22])
+    prior = block_prior(a_process(some_inputs(rng, n, "unsorted"), [2]), array)
+    each = RowSelection(np.arange(n), None, n)
+    joint = LatentPrior(np.zeros(n), (prior,), (each,), (each,))
+    groups = RowGroups.apart(n, Coupling(n), (each,))
+    lam = 10.0 ** rng.uniform(16.0, 20.0, n)
+    h = lam * away * 1e-9 * rng.normal(size=n)
+    found = FilterPosterior(joint, groups, groups.sites(h, lam, joint.offset))
+    with mpmath.workdps(50):
+        C = mpmath.diag([1 / mpmath.mpf(x) for x in lam])
+        for i in range(n):
+            C[i, i] += mpmath.mpf(array[-1])
+            for j in range(n):
+                C[i, j] += entry(prior.inputs, array, i, j, mpmath)
+        log_det = mpmath.log(mpmath.det(C * mpmath.diag(lam.tolist())))
+        z = mpmath.matrix([mpmath.mpf(a) / mpmath.mpf(b) for a, b in zip(h, lam, strict=True)])
+        square = sum(mpmath.mpf(a) * b for a, b in zip(h, z, strict=True))
+        square -= (z.T * mpmath.lu_solve(C, z))[0]
+        error = abs(float(mpmath.mpf(found.log_normalizer) - (square - log_det) / 2))
+    assert error <= found.error + 1e-15 * abs(found.log_normalizer)
+    # Some units of rounding at the largest λK, of every term.
+    assert found.error < 10.0 * EPS * 200.0 * (n + abs(found.log_normalizer))

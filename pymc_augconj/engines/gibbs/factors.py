@@ -267,7 +267,7 @@ def _nested(coarse: int, fine: int, pairs: Sequence[tuple[LinearMap, LinearMap]]
 
 def _coefficients(A: LinearMap) -> Array:
     assert isinstance(A, RowSelection)
-    return np.ones(A.index.size) if A.coef is None else A.coef
+    return A.entries
 
 
 def _coefficient(A: LinearMap, row: int) -> float:

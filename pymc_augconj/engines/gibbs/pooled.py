@@ -182,7 +182,7 @@ def _parts(A: LinearMap) -> list[Any]:
 def _columns(part: RowSelection | Array) -> list[Array]:
     """Return the coefficients of a selection, or the columns of a matrix."""
     if isinstance(part, RowSelection):
-        return [np.ones(part.index.size) if part.coef is None else part.coef]
+        return [part.entries]
     return list(part.T)
 
 
