@@ -11,85 +11,89 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-# Scaled gaps below which the process noise of the first entry comes from a series, whose terms that
-# are left out are below 1e-17 of the sum; there are fewer for the shortest gaps.
-_SHORT, _TERMS, _SHORTEST, _FEW_TERMS = 1.0, 24, 1.0 / 16.0, 10
-_INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))
-
-
-@njit(cache=True, inline="always")
-def _integral(top: int, s: float, end: float) -> float:
-    """Return ∫₀ˢ uᵏ exp(−2u) du, k = ``top``, ``end`` = exp(−2s), from positive terms alone."""
-    x, total = 2.0 * s, 1.0
-    if s < _SHORTEST:
-        for k in range(top + 1 + _FEW_TERMS, top + 1, -1):
-            total = 1.0 + (x * _INVERSES[k]) * total
-    else:
-        for k in range(top + 1 + _TERMS, top + 1, -1):
-            total = 1.0 + (x * _INVERSES[k]) * total
-    return end * s ** (top + 1) * total * _INVERSES[top + 1]
-
-
-@njit(cache=True)
-def _of_second_order(s: float, e: float, A: Array, Q: Array, g: int, o: int) -> None:
-    """Write those of ν = 3/2 and unit variance.
-
-    Q of the first entry is 4∫u²exp(−2u) du; the others follow by parts.
-    """
-    A[g, o, o], A[g, o, o + 1], A[g, o + 1, o] = e * (1.0 + s), e * s, -e * s
-    A[g, o + 1, o + 1], end = e * (1.0 - s), e * e
-    far = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s))
-    first = 4.0 * _integral(2, s, end) if s < _SHORT else far
-    Q[g, o, o], Q[g, o + 1, o + 1] = first, first + 4.0 * s * end
-    Q[g, o, o + 1] = Q[g, o + 1, o] = 2.0 * s * s * end
-
-
-@njit(cache=True)
-def _of_third_order(s: float, e: float, A: Array, Q: Array, g: int, o: int) -> None:
-    """Write those of ν = 5/2 and unit variance; Q of the first entry is (4/3)∫u⁴exp(−2u) du."""
-    t, end = 0.5 * s * s, e * e
-    A[g, o, o], A[g, o, o + 1], A[g, o, o + 2] = e * (1.0 + s + t), e * (s + 2.0 * t), e * t
-    A[g, o + 1, o], A[g, o + 1, o + 1] = -e * t, e * (1.0 + s - 2.0 * t)
-    A[g, o + 1, o + 2], A[g, o + 2, o] = e * (s - t), e * (t - s)
-    A[g, o + 2, o + 1], A[g, o + 2, o + 2] = e * (2.0 * t - 3.0 * s), e * (1.0 - 2.0 * s + t)
-    if s < _SHORT:
-        first = (4.0 / 3.0) * _integral(4, s, end)
-    else:
-        first = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s * (1.0 + s * (2.0 + s) / 3.0)))
-    c = (16.0 / 3.0) * s * end
-    Q[g, o, o], Q[g, o + 2, o + 2] = first, first + c * (1.0 - s + s * s)
-    Q[g, o, o + 1] = Q[g, o + 1, o] = 0.125 * c * s**3
-    Q[g, o, o + 2] = Q[g, o + 2, o] = c * s * s * (1.0 - s) / 6.0 - first / 3.0
-    Q[g, o + 1, o + 1] = first / 3.0 + c * s * s * (4.0 - s) / 12.0
-    Q[g, o + 1, o + 2] = Q[g, o + 2, o + 1] = 0.5 * c * s * (1.0 - 0.5 * s) ** 2
+# Scaled gaps s below which the process noise of the first entry of ν = 3/2 and 5/2 comes from
+#
+#     ∫₀ˢ uᵏ exp(−2u) du = exp(−2s) sᵏ⁺¹/(k+1) Σⱼ (2s)ʲ (k+1)!/(k+1+j)!,        k = 2, 4,
+#
+# where the terms that are left out are below 1e-17 of the sum; and its coefficients.
+_SHORT, _TERMS = 1.0, 24
+_SERIES = np.array(
+    [[1.0 / math.prod(range(k + 2, k + 2 + j)) for j in range(_TERMS, -1, -1)] for k in (2, 4)]
+)
 
 
 def transitions(orders: Index, rates: Array, gaps: Array) -> tuple[Array, Array]:
     """Return A and the process noise of every gap, shape (gaps, d, d), for unit variances."""
     # NumPy's own arrays use memory again, where Numba's are mapped anew; two as one, as the memory
     # of a second large one is given back.
-    d, new = int(orders.sum()), np.empty if orders.size == 1 else np.zeros
+    d, new, o = int(orders.sum()), np.empty if orders.size == 1 else np.zeros, 0
     A, Q = new((2, gaps.size, d, d))
-    decays = np.exp(-np.multiply.outer(rates, gaps))
-    _write_transitions(orders, rates, gaps, decays, A, Q)
+    for order, rate in zip(orders, rates, strict=True):
+        scaled, series = rate * gaps, np.empty(gaps.size)
+        if order > 1:
+            _sum_series(scaled, _SERIES[order - 2], series)
+        _WRITERS[order - 1](scaled, np.exp(-scaled), series, A, Q, o)
+        o += order
     return A, Q
 
 
 @njit(cache=True)
-def _write_transitions(
-    orders: Index, rates: Array, gaps: Array, decays: Array, A: Array, Q: Array
+def _sum_series(gaps: Array, coefs: Array, found: Array) -> None:
+    # Alone, so that it runs in vectors of the processor.
+    for g in range(gaps.size):
+        x, total = 2.0 * gaps[g], 0.0
+        for j in range(_TERMS + 1):
+            total = total * x + coefs[j]
+        found[g] = total
+
+
+@njit(cache=True)
+def _write_first_order(
+    gaps: Array, decays: Array, series: Array, A: Array, Q: Array, o: int
 ) -> None:
     for g in range(gaps.size):
-        o = 0
-        for c in range(orders.size):
-            s, e, order = rates[c] * gaps[g], decays[c, g], orders[c]
-            if order == 1:
-                A[g, o, o], Q[g, o, o] = e, -math.expm1(-2.0 * s)
-            elif order == 2:
-                _of_second_order(s, e, A, Q, g, o)
-            else:
-                _of_third_order(s, e, A, Q, g, o)
-            o += order
+        A[g, o, o], Q[g, o, o] = decays[g], -math.expm1(-2.0 * gaps[g])
+
+
+@njit(cache=True)
+def _write_second_order(
+    gaps: Array, decays: Array, series: Array, A: Array, Q: Array, o: int
+) -> None:
+    for g in range(gaps.size):
+        s, e = gaps[g], decays[g]
+        end = e * e
+        first = (4.0 / 3.0) * end * s**3 * series[g]
+        if s >= _SHORT:
+            first = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s))
+        A[g, o, o], A[g, o, o + 1] = e * (1.0 + s), e * s
+        A[g, o + 1, o], A[g, o + 1, o + 1] = -e * s, e * (1.0 - s)
+        # The others follow by parts.
+        Q[g, o, o], Q[g, o + 1, o + 1] = first, first + 4.0 * s * end
+        Q[g, o, o + 1] = Q[g, o + 1, o] = 2.0 * s * s * end
+
+
+@njit(cache=True)
+def _write_third_order(
+    gaps: Array, decays: Array, series: Array, A: Array, Q: Array, o: int
+) -> None:
+    for g in range(gaps.size):
+        s, e = gaps[g], decays[g]
+        end, t = e * e, 0.5 * s * s
+        first, c = (4.0 / 15.0) * end * s**5 * series[g], (16.0 / 3.0) * s * end
+        if s >= _SHORT:
+            first = 1.0 - end * (1.0 + 2.0 * s * (1.0 + s * (1.0 + s * (2.0 + s) / 3.0)))
+        A[g, o, o], A[g, o, o + 1], A[g, o, o + 2] = e * (1.0 + s + t), e * (s + 2.0 * t), e * t
+        A[g, o + 1, o], A[g, o + 1, o + 1] = -e * t, e * (1.0 + s - 2.0 * t)
+        A[g, o + 1, o + 2], A[g, o + 2, o] = e * (s - t), e * (t - s)
+        A[g, o + 2, o + 1], A[g, o + 2, o + 2] = e * (2.0 * t - 3.0 * s), e * (1.0 - 2.0 * s + t)
+        Q[g, o, o], Q[g, o + 2, o + 2] = first, first + c * (1.0 - s + s * s)
+        Q[g, o, o + 1] = Q[g, o + 1, o] = 0.125 * c * s**3
+        Q[g, o, o + 2] = Q[g, o + 2, o] = c * s * s * (1.0 - s) / 6.0 - first / 3.0
+        Q[g, o + 1, o + 1] = first / 3.0 + c * s * s * (4.0 - s) / 12.0
+        Q[g, o + 1, o + 2] = Q[g, o + 2, o + 1] = 0.5 * c * s * (1.0 - 0.5 * s) ** 2
+
+
+_WRITERS = _write_first_order, _write_second_order, _write_third_order
 
 
 class Passes(NamedTuple):
