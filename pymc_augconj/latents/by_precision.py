@@ -22,6 +22,7 @@ from pymc_augconj.linalg.dense import (
     EPS,
     SMALL_BOUND,
     dense_error,
+    mirror_lower,
     precision_error,
     probes,
     trace_error,
@@ -170,8 +171,7 @@ class PrecisionPosterior(FactorPosterior):
     def _corner_cov(self) -> Array:
         if not self._pattern.border:
             return self._bordered.corner
-        cov, _ = dpotri(self._bordered.corner, lower=1)
-        return np.tril(cov) + np.tril(cov, -1).T
+        return mirror_lower(dpotri(self._bordered.corner, lower=1)[0])
 
     @cached_property
     def _inverse(self) -> Array:

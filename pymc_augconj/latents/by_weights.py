@@ -34,6 +34,7 @@ from pymc_augconj.linalg.dense import (
     probes,
     square_work_array,
 )
+from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import CopiesMap, LinearMap
 from pymc_augconj.typing import Array, Generator
 
@@ -102,17 +103,13 @@ class WeightPosterior(Posterior):
 
     @cached_property
     def latent_mean(self) -> Array:
-        return dtrsv(self._chol, self._half, lower=1, trans=1)
+        return solve_triangle(self._chol, self._half, True)
 
     def root(self, nu: Array) -> Array:
-        if nu.ndim == 1:
-            return dtrsv(self._chol, nu, lower=1, trans=1)
-        return dtrsm(1.0, self._chol, nu.T, lower=1, trans_a=1).T
+        return solve_triangle(self._chol, nu, True)
 
     def pull(self, slope: Array) -> Array:
-        if slope.ndim == 1:
-            return dtrsv(self._chol, slope, lower=1)
-        return dtrsm(1.0, self._chol, slope.T, lower=1).T
+        return solve_triangle(self._chol, slope, False)
 
     def solve(self, rng: Generator, x: Array) -> Array:
         return lower_transpose_product(self._chol, x) - self._half

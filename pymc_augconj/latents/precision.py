@@ -66,17 +66,29 @@ class PrecisionPrior(DensePrior):
         place = self.pattern.place
         return np.asfortranarray(self.factor.dense_inverse()[np.ix_(place, place)])
 
+    @property
+    def root(self) -> Factor:
+        """L with S = Pᵀ L⁻ᵀ P in the order of :attr:`_order`."""
+        return self.factor
+
+    @property
+    def _order(self) -> SymmetricPattern:
+        return self.pattern
+
+    def _through(self, apply: Callable[[Array], Array], x: Array) -> Array:
+        return self._order.back(apply(self._order.forward(x)))
+
     def scale(self, v: Array) -> Array:
-        return self.pattern.back(self.factor.transpose_solve(self.pattern.forward(v)))
+        return self._through(self.root.transpose_solve, v)
 
     def scale_transpose(self, x: Array) -> Array:
-        return self.pattern.back(self.factor.half_solve(self.pattern.forward(x)))
+        return self._through(self.root.half_solve, x)
 
     def unscale(self, u: Array) -> Array:
-        return self.pattern.back(self.factor.transpose_product(self.pattern.forward(u)))
+        return self._through(self.root.transpose_product, u)
 
     def unscale_transpose(self, x: Array) -> Array:
-        return self.pattern.back(self.factor.product(self.pattern.forward(x)))
+        return self._through(self.root.product, x)
 
     @property
     def _is_uncertain(self) -> bool:
@@ -84,7 +96,7 @@ class PrecisionPrior(DensePrior):
 
     @property
     def scale_error(self) -> float:
-        return 0.5 * self.factor.error
+        return 0.5 * self.root.error
 
     @property
     def log_det_error(self) -> float:
@@ -98,7 +110,7 @@ class PrecisionPrior(DensePrior):
         return -0.5 * self.factor.log_det
 
     def apply_cov(self, x: Array) -> Array:
-        return self.pattern.back(self.factor.solve(self.pattern.forward(x)))
+        return self._through(self.root.solve, x)
 
     @cached_property
     def cov_within(self) -> Array:
@@ -124,11 +136,11 @@ class PrecisionPrior(DensePrior):
         return self._by_entries(super().pull_cov(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        by_precision = pull_root(self.factor, self._by_order(self._pull_scale(A, G)))
-        return by_precision[tuple(self.pattern.place[self.entries])]
+        by_precision = pull_root(self.root, self._by_order(self._pull_scale(A, G)))
+        return by_precision[tuple(self._order.place[self.entries])]
 
     def _by_order(self, matrix: Array) -> Array:
-        return self.pattern.forward(self.pattern.forward(matrix).T).T
+        return self._order.forward(self._order.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
         """Return derivatives by the entries of Q, given derivatives by K: ∂K = −K ∂Q K."""
@@ -290,9 +302,6 @@ class PivotPrior(PrecisionPrior):
                 "each value given its neighbours; move coinciding inputs apart, or raise jitter"
             )
 
-    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        return
-
     @cached_property
     def pattern(self) -> SymmetricPattern:  # type: ignore[override]
         """The pattern of :attr:`factor`, which has more entries than that of :attr:`root`."""
@@ -314,31 +323,12 @@ class PivotPrior(PrecisionPrior):
 
     @cached_property
     def root(self) -> Factor:
-        """L with S = Pᵀ L⁻ᵀ P in the block's own order."""
         pattern = self.block.root_pattern
         return pattern.factorize(self.array[pattern.entry_at], self._name)
 
-    def _through(self, apply: Callable[[Array], Array], x: Array) -> Array:
-        return self.block.root_pattern.back(apply(self.block.root_pattern.forward(x)))
-
-    def scale(self, v: Array) -> Array:
-        return self._through(self.root.transpose_solve, v)
-
-    def scale_transpose(self, x: Array) -> Array:
-        return self._through(self.root.half_solve, x)
-
-    def unscale(self, u: Array) -> Array:
-        return self._through(self.root.transpose_product, u)
-
-    def unscale_transpose(self, x: Array) -> Array:
-        return self._through(self.root.product, x)
-
-    def apply_cov(self, x: Array) -> Array:
-        return self.scale(self.scale_transpose(x))
-
     @property
-    def scale_error(self) -> float:
-        return 0.5 * self.root.error
+    def _order(self) -> SymmetricPattern:
+        return self.block.root_pattern
 
     @property
     def log_det_error(self) -> float:
@@ -355,7 +345,4 @@ class PivotPrior(PrecisionPrior):
         return np.append(super().pull_cov(A, gradient), np.zeros(self.pivots.size))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        pattern = self.block.root_pattern
-        by_scale = pattern.forward(pattern.forward(self._pull_scale(A, G)).T).T
-        by_precision = pull_root(self.root, by_scale)[tuple(pattern.place[self.entries])]
-        return np.append(by_precision, np.zeros(self.pivots.size))
+        return np.append(super().pull_design(A, G), np.zeros(self.pivots.size))

@@ -27,7 +27,7 @@ from scipy.linalg.lapack import dpbtrf, dpotrf, dpotri, dpttrf, dtbtrs, dtrtrs
 from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.typing import Array, Index
 
-from .dense import probes, trace_error
+from .dense import mirror_lower, probes, trace_error
 
 # Below this share of diagonals the dense inverse is solved for within the band.
 _NARROW = 0.1
@@ -86,8 +86,7 @@ class Factor(ABC):
 
     def dense_inverse(self) -> Array:
         """Return Q⁻¹, shape (n, n), Fortran-ordered."""
-        lower = np.tril(self.solve(np.eye(self.size)))
-        return np.asfortranarray(lower + np.tril(lower, -1).T)
+        return mirror_lower(np.asfortranarray(self.solve(np.eye(self.size))))
 
 
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
@@ -162,8 +161,7 @@ class BandedFactor(Factor):
         L = np.zeros((n, n), order="F")
         for i in range(width + 1):
             L[np.arange(i, n), np.arange(n - i)] = self.band[i, : n - i]
-        lower = np.tril(dpotri(L, lower=1, overwrite_c=1)[0])
-        return np.asfortranarray(lower + np.tril(lower, -1).T)
+        return mirror_lower(dpotri(L, lower=1, overwrite_c=1)[0])
 
     def _solve(self, x: Array, transpose: bool) -> Array:
         if not x.size:
@@ -219,8 +217,7 @@ class SparseFactor(Factor):
         assert not border.size  # as in no pattern with an order of minimum degree
         inverse = np.zeros(values.size + corner.size)
         # LAPACK inverts a copy of the corner.
-        last = dpotri(corner.T, lower=0)[0].T if corner.size else corner
-        last = np.tril(last) + np.tril(last, -1).T
+        last = mirror_lower(dpotri(corner.T, lower=0)[0].T if corner.size else corner)
         # Imported here, as only such matrices need Numba.
         from .supernodes import invert
 
