@@ -231,10 +231,8 @@ class SiteLayout:
 
     def precisions(self, lam: Array) -> list[Array]:
         """Return the Λ, or covariances, of each variable: (P, N), or (P, P, N) for blocks."""
-        return [
-            _blocks(rows, lam[span.pairs]) if span.full else rows
-            for span, rows in zip(self.spans, self.rows(lam), strict=True)
-        ]
+        pairs = zip(self.spans, self.rows(lam), strict=True)
+        return [_blocks(rows, lam[span.pairs]) if span.full else rows for span, rows in pairs]
 
     def moments(self, mean: Array, cov: Array) -> list[tuple[Array, Array]]:
         """Return mean and (co)variances of the predictors of each variable."""

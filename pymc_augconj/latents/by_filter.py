@@ -185,10 +185,8 @@ class FilterPosterior(Posterior):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
     def _by_block(self, method: str, x: Array) -> Array:
-        parts = [
-            getattr(b, method)(part)
-            for b, part in zip(self._blocks, self.values.split(x), strict=True)
-        ]
+        pairs = zip(self._blocks, self.values.split(x), strict=True)
+        parts = [getattr(b, method)(part) for b, part in pairs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
     def _through_cov(self, w: Array, solved: Array) -> Array:
@@ -275,7 +273,7 @@ class FilterPosterior(Posterior):
 
     def _moved(self, nu: Array, z: Any, coefficients: Any) -> Array:
         own, n = self.values, self.values.n_latents
-        beta = coefficients + self._back_solve(nu[..., own.border])
+        beta = coefficients + solve_triangle(self._chol_M, nu[..., own.border], True)
         start = self._by_block("scale", nu[..., :n][..., own.places])
         away = start + self._noise_std * nu[..., n:]
         if beta.shape[-1]:
@@ -284,15 +282,11 @@ class FilterPosterior(Posterior):
         start -= self._through_cov(away, self._solve(away))
         return self._joined(start, beta)
 
-    def _back_solve(self, xi: Array) -> Array:
-        return solve_triangle(self._chol_M, xi, True) if xi.shape[-1] else xi
-
     def pull(self, slope: Array) -> Array:
         own = self.values
         outside, of_border = slope[..., own.places], slope[..., own.border]
         w = self._solve(self._by_block("apply_cov", outside))
-        if of_border.shape[-1]:
-            of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
+        of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
         found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
         return np.concatenate([found, -self._noise_std * w], axis=-1)
 
@@ -319,7 +313,7 @@ class FilterPosterior(Posterior):
 
     def _half_border(self, rows: Array) -> Array:
         """Return L_M⁻¹ times the rows."""
-        return solve_triangle(self._chol_M, rows.T, False).T if len(rows) else rows
+        return solve_triangle(self._chol_M, rows.T, False).T
 
     @cached_property
     def _predictors_through_border(self) -> Array:
@@ -362,7 +356,8 @@ class FilterPosterior(Posterior):
         solved = self._solve(shared)
         if self.coefficients.size:
             linear = rest @ self._W + solved @ self._shared.T
-            beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
+            half = solve_triangle(self._chol_M, linear, False)
+            beta = solve_triangle(self._chol_M, half, True)
             rest -= lam * (beta @ self._W.T)
             solved -= beta @ self._solved[:-1]
         return (rest + lam * own.taken(solved / self._precision)).T
@@ -432,15 +427,13 @@ class FilterSolver(Solver):
         return _CALLS + work * (1.0 + cls.order(blocks, groups))
 
     def prior_cov(self, prior: LatentPrior) -> Array:
-        return sum(
-            (
-                A.entries**2 * b.var()[A.index]
-                if isinstance(A, RowSelection) and isinstance(b, MarkovPrior)
-                else np.sum(b.whitened_design(A) ** 2, axis=1)
-                for A, b in zip(prior.maps, prior.blocks, strict=True)
-            ),
-            np.zeros(self.groups.size),
-        )
+        total = np.zeros(self.groups.size)
+        for A, b in zip(prior.maps, prior.blocks, strict=True):
+            if isinstance(A, RowSelection) and isinstance(b, MarkovPrior):
+                total += A.entries**2 * b.var()[A.index]
+            else:
+                total += np.sum(b.whitened_design(A) ** 2, axis=1)
+        return total
 
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None

@@ -84,10 +84,8 @@ class GramPattern:
         targets = self.pattern.positions(row, col)[inverse.ravel()]
         self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_flat
         self._transposed = [_Transposed(A, int(starts[b])) for b, _, A in chosen]
-        self._positions = [
-            self.pattern.positions(block.latents[:, None], self._dense_columns)
-            for block in self._transposed
-        ]
+        sides = [(block.latents[:, None], self._dense_columns) for block in self._transposed]
+        self._positions = [self.pattern.positions(*side) for side in sides]
         heights = np.diff(self.pattern.arrays[0]) + self.pattern.border + 1.0
         self.multiplications = (
             0.5 * float(heights @ heights)
@@ -137,10 +135,8 @@ class GramPattern:
         chosen = [A for _, _, A in _selections(maps)]
         if chosen:
             weighted = [times(lam, A.coef) for A in chosen]
-            sums = [
-                times(times(weighted[a], chosen[b].coef), twice)
-                for (a, b), twice in zip(self._pairs, self._twice, strict=True)
-            ]
+            products = [times(weighted[a], chosen[b].coef) for a, b in self._pairs]
+            sums = list(map(times, products, self._twice))
             flat = np.bincount(self._targets, np.concatenate(sums), minlength=total.size)
             total = flat.reshape(shape)
         matrices = [A.matrix for A in maps if _is_dense(A)]
@@ -359,15 +355,10 @@ class GramSolver(Solver):
                 self.pattern = GramPattern(maps)
             self._maps, self._sums = maps, []
         self._sums = [self._sum(term) for term in sites.terms]
-        gram, right = self.pattern.add_up(
-            maps,
-            sites.weighted([gram for _, gram, _ in self._sums]),
-            sites.weighted([right for _, _, right in self._sums]),
-        )
-        s = np.concatenate(
-            [_column_scale(A, b, c) for (c, A), b in zip(multiples, prior.blocks, strict=True)]
-        )[self.pattern.pattern.order]
-        pattern = self.pattern.pattern
+        _, *sums = zip(*self._sums, strict=True)
+        gram, right = self.pattern.add_up(maps, *(sites.weighted(parts) for parts in sums))
+        pairs, pattern = zip(multiples, prior.blocks, strict=True), self.pattern.pattern
+        s = np.concatenate([_column_scale(A, b, c) for (c, A), b in pairs])[pattern.order]
         factor, half = pattern.factorize_scaled(gram, s, s * right)
         return GramPosterior(prior, self.groups, sites, factor, half, pattern)
 

@@ -143,10 +143,8 @@ class GridPosterior(Posterior):
         self._places = slice(start, start + own.block.size)
         self._border = np.r_[0:start, start + own.block.size : self.size]
         self._B = RowSelection(A.index, None, A.size)
-        found = [
-            np.linalg.eigh((L.T * a) @ L)
-            for L, a in zip(own.chols, completion.factors, strict=True)
-        ]
+        pairs = zip(own.chols, completion.factors, strict=True)
+        found = [np.linalg.eigh((L.T * a) @ L) for L, a in pairs]
         self._V = [V for _, V in found]
         eigenvalues = [np.maximum(d, 0.0) for d, _ in found]
         D = self._c**2 * product_over_axes(eigenvalues)
@@ -198,16 +196,13 @@ class GridPosterior(Posterior):
         return self._through(self._half, self.coefficients)
 
     def root(self, nu: Array) -> Array:
-        xi = nu[..., self._border]
-        beta = solve_triangle(self._chol_S, xi, True) if len(self._chol_S) else xi
+        beta = solve_triangle(self._chol_S, nu[..., self._border], True)
         return self._through(nu[..., self._places], beta)
 
     def pull(self, slope: Array) -> Array:
         rotated = self._rotated(slope[..., self._places])
         beta = slope[..., self._border] - rotated @ self._Y.T
-        if len(self._chol_S):
-            beta = solve_triangle(self._chol_S, beta, False)
-        return self._joined(rotated, beta)
+        return self._joined(rotated, solve_triangle(self._chol_S, beta, False))
 
     def solve(self, rng: Generator, x: Array) -> Array:
         away = x - self.latent_mean

@@ -73,12 +73,9 @@ class ObservationPosterior(Posterior):
         diagonal, rotation = groups.merged.diagonalize(sites.lam)
         rotation, diagonal = _without_flat(rotation, diagonal, sites)
         K, H = prior.covariance_and_border
+        within, h = leading_square(work, diagonal.size), rotation.forward(sites.h)
         own = self._predictors = ConditionedPredictors(
-            rotation.congruence(K),
-            rotation.forward(sites.h),
-            diagonal,
-            H=rotation.forward(H.T).T,
-            work=leading_square(work, diagonal.size),
+            rotation.congruence(K), h, diagonal, H=rotation.forward(H.T).T, work=within
         )
         self._rotation, self._border = rotation, prior.border.mask
         self._n_latent = self._border.size
@@ -197,10 +194,8 @@ class ObservationPosterior(Posterior):
 
     def innovation_means(self) -> list[Array]:
         prior = self.prior
-        means = [
-            b.apply_cov(A.apply_transpose(self.alpha))
-            for b, A in zip(prior.blocks, prior.maps, strict=True)
-        ]
+        pairs = zip(prior.blocks, prior.maps, strict=True)
+        means = [b.apply_cov(A.apply_transpose(self.alpha)) for b, A in pairs]
         for i, own in self._columns.items():
             means[i] = prior.blocks[i].scale(self._predictors.coefficients[own])
         return means

@@ -102,9 +102,8 @@ class PrecisionPosterior(FactorPosterior):
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
         # Where ΦᵀΛΦ is a positive diagonal D in B, M ≥ D, and tr H⁻¹ is at most Σ Mᵢᵢ/Dᵢᵢ.
         own = gram[pattern.sparsity.diagonal]
-        excess = (
-            factor.diagonal / own if pattern.is_diagonal and own.min() > 0.0 else np.full(1, np.inf)
-        )
+        has_bound = pattern.is_diagonal and own.min() > 0.0
+        excess = factor.diagonal / own if has_bound else np.full(1, np.inf)
         error = EPS * pattern.size * float(excess.sum())
         # All at once, as several right-hand sides cost hardly more than one.
         right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
@@ -159,10 +158,8 @@ class PrecisionPosterior(FactorPosterior):
         return self._pattern.innovations(self.prior, x)
 
     def innovations_transpose(self, slopes: list[Array]) -> Array:
-        parts = [
-            slope if isinstance(block, PrecisionPrior) else block.scale_transpose(slope)
-            for block, slope in zip(self.prior.blocks, slopes, strict=True)
-        ]
+        pairs = zip(self.prior.blocks, slopes, strict=True)
+        parts = [x if isinstance(b, PrecisionPrior) else b.scale_transpose(x) for b, x in pairs]
         return self._pattern.joined_weights(parts)
 
     # -- moments ----------------------------------------------------------------------------------

@@ -53,12 +53,11 @@ def _covariance_error(
     wide K that the data determine changes nothing.
     """
     error = 2.0 * prior.scale_error
-    if all(b.diagonal_scale is not None or b.scale_error for b in prior.blocks):
+    exact = [b.diagonal_scale is not None or bool(b.scale_error) for b in prior.blocks]
+    if all(exact):
         return error
-    var = [
-        np.zeros(b.block.total_size) if b.diagonal_scale is not None or b.scale_error else b.var()
-        for b in prior.blocks
-    ]
+    pairs = zip(prior.blocks, exact, strict=True)
+    var = [np.zeros(b.block.total_size) if is_exact else b.var() for b, is_exact in pairs]
     size = sum(map(np.count_nonzero, var))
     z = rotation.forward(prior.merged_predictor(prior.split(probes(np.concatenate(var)))))
     weighted = lam * z
@@ -177,12 +176,9 @@ class _Design:
         self.parts = [slice(first + k * m, first + (k + 1) * m) for k in range(A.copies)]
         self.own = slice(first, first + A.size)
         self.others = np.delete(np.arange(self.size), self.own)
-        rest = [
-            b.whitened_design(other)
-            for i, (b, other) in enumerate(zip(prior.blocks, prior.maps, strict=True))
-            if i != index
-        ]
-        self.rest = np.hstack(rest) if rest else np.empty((coupling.n_rows, 0))
+        rest = [i for i in range(len(prior.blocks)) if i != index]
+        columns = [prior.blocks[i].whitened_design(prior.maps[i]) for i in rest]
+        self.rest = np.hstack([np.empty((coupling.n_rows, 0)), *columns])
         # Rows of every entry of Λ, and the position of its sum.
         rows = np.arange(coupling.n_rows)
         self.coupling = coupling

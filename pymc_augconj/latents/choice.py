@@ -30,18 +30,12 @@ from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
 
+_ALL: tuple[type[Solver], ...] = (
+    *(ObservationSolver, WeightSolver, CopiesSolver),
+    *(PrecisionSolver, IndependentSolver, FilterSolver),
+)
 #: Solvers by name; the first wins a tie in cost.
-SOLVERS: dict[str, type[Solver]] = {
-    kind.name: kind
-    for kind in (
-        ObservationSolver,
-        WeightSolver,
-        CopiesSolver,
-        PrecisionSolver,
-        IndependentSolver,
-        FilterSolver,
-    )
-}
+SOLVERS = {kind.name: kind for kind in _ALL}
 
 #: Rows of the largest matrix that is allowed: 7 GB, of which a fit holds three.
 LARGEST_MATRIX = 30_000
@@ -258,11 +252,8 @@ def _alternatives(
     # A structured prior is often accurate in its own precision where covariances are not.
     structured = any(b.entries is not None for b in blocks)
     kinds = [PrecisionSolver] * structured + [WeightSolver, ObservationSolver]
-    return [
-        kind
-        for kind in kinds
-        if kind is not preferred and kind.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE
-    ]
+    kinds = [kind for kind in kinds if kind is not preferred]
+    return [k for k in kinds if k.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE]
 
 
 def condition(

@@ -131,10 +131,8 @@ class RowsOf:
         found = tape.evaluate(self.whole, entries)
         if isinstance(found, np.ndarray):
             return found[self.rows]
-        return [
-            (factor[self.rows] if np.size(factor) > 1 else factor, self._part(A))
-            for factor, A in found
-        ]
+        chosen = [(c[self.rows] if np.size(c) > 1 else c, A) for c, A in found]
+        return [(c, self._part(A)) for c, A in chosen]
 
 
 def restricted_model(
@@ -145,13 +143,10 @@ def restricted_model(
     whole = all(own.size == model.blocks[i].total_size for i, own in pairs)
     if whole and len(pairs) == len(model.blocks) and rows.size == model.n_rows:
         return model
-    return replace(
-        model,
-        blocks=tuple(_restricted_block(model.blocks[i], own) for i, own in pairs),
-        maps=tuple(RowsOf(model.maps[i], rows, own) for i, own in pairs),
-        offset=RowsOf(model.offset, rows),
-        n_rows=rows.size,
-    )
+    blocks = tuple(_restricted_block(model.blocks[i], own) for i, own in pairs)
+    maps = tuple(RowsOf(model.maps[i], rows, own) for i, own in pairs)
+    offset = RowsOf(model.offset, rows)
+    return replace(model, blocks=blocks, maps=maps, offset=offset, n_rows=rows.size)
 
 
 def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
@@ -169,12 +164,6 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
         whole[latents] = G
         return pull(point, whole)
 
-    return replace(
-        block,
-        size=latents.size,
-        copies=1,
-        shape=(latents.size,),
-        mean=mean,
-        scale=RowsOf(block.scale, latents),
-        scale_pullback=None if pull is None else pullback,
-    )
+    scale, pulled = RowsOf(block.scale, latents), None if pull is None else pullback
+    found = replace(block, size=latents.size, copies=1, shape=(latents.size,), mean=mean)
+    return replace(found, scale=scale, scale_pullback=pulled)

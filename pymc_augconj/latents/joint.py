@@ -266,15 +266,8 @@ class LatentPriors:
         self.model = model
         maps_at = [[read(point) for read in model.maps] for point in points]
         self.groups = RowGroups.find(maps_at, coupling or Coupling(model.n_rows))
-        self.names = tuple(
-            sorted(
-                {
-                    name
-                    for part in (model.offset, *model.maps, *(b.scale for b in model.blocks))
-                    for name in part.names
-                }
-            )
-        )
+        parts = (model.offset, *model.maps, *(b.scale for b in model.blocks))
+        self.names = tuple(sorted({name for part in parts for name in part.names}))
         self._kept = KeptParts()
         # Maps up to a factor, and the same on the merged rows, by block.
         self._merged: dict[int, tuple[LinearMap, LinearMap]] = {}
@@ -300,10 +293,8 @@ class LatentPriors:
             keep(("block", i), b.scale, point, partial(_block_at, b, point))
             for i, b in enumerate(model.blocks)
         )
-        pairs = [
-            keep(("map", i), read, point, partial(self._merge_map, i))
-            for i, read in enumerate(model.maps)
-        ]
+        merge = [partial(self._merge_map, i) for i in range(len(model.maps))]
+        pairs = [keep(("map", i), A, point, merge[i]) for i, A in enumerate(model.maps)]
         full_maps, maps = zip(*pairs, strict=True) if pairs else ((), ())
         if self._border is None:
             self._border = Border(blocks, self.groups.size)

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 
@@ -81,17 +82,12 @@ class PrecisionPattern:
         self._blocks, self._maps, self.coupling = blocks, maps, coupling
         structured = [i for i, block in enumerate(blocks) if block.entries is not None]
         self.intrinsic = [i for i in structured if blocks[i].is_intrinsic]
-        others = [
-            i
-            for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
-            if block.is_independent and isinstance(A, RowSelection)
-        ]
+        selected = [i for i, A in enumerate(maps) if isinstance(A, RowSelection)]
+        others = [i for i in selected if blocks[i].is_independent]
         others.sort(key=lambda i: -blocks[i].total_size)
         #: Whether there are structured blocks, or independent effects alone, and each predictor
         #: takes one value of each.
-        self.fits_model = bool(structured or others) and all(
-            isinstance(maps[i], RowSelection) for i in structured
-        )
+        self.fits_model = bool(structured or others) and set(structured) <= set(selected)
         if not self.fits_model:
             return
         self._choose(structured or others[:1])
@@ -151,18 +147,12 @@ class PrecisionPattern:
             A = self._maps[i]
             assert isinstance(A, RowSelection)
             columns[i] = self._columns[i][A.index]
-        pairs = [
-            (a, b, False, columns[a], columns[b])
-            for k, a in enumerate(self.within)
-            for b in self.within[k:]
-        ]
+        once = combinations_with_replacement(self.within, 2)
+        pairs = [(a, b, False, columns[a], columns[b]) for a, b in once]
         first, second = self.coupling.first, self.coupling.second
         if first.size:
-            pairs += [
-                (a, b, True, columns[a][first], columns[b][second])
-                for a in self.within
-                for b in self.within
-            ]
+            twice = product(self.within, repeat=2)
+            pairs += [(a, b, True, columns[a][first], columns[b][second]) for a, b in twice]
         return pairs
 
     @cached_property
@@ -293,29 +283,17 @@ class PrecisionPattern:
 
     def from_whitened(self, prior: LatentPrior, v: Array) -> Array:
         """Return x for all whitened latents, (D,) or (count, D)."""
-        return self.joined(
-            [
-                block.scale(part) if isinstance(block, PrecisionPrior) else part
-                for block, part in zip(prior.blocks, prior.split(v), strict=True)
-            ]
-        )
+        pairs = zip(prior.blocks, prior.split(v), strict=True)
+        return self.joined([b.scale(x) if isinstance(b, PrecisionPrior) else x for b, x in pairs])
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        parts = (self.part(i, x) for i in range(len(prior.blocks)))
-        return [
-            part if isinstance(block, PrecisionPrior) else block.scale(part)
-            for block, part in zip(prior.blocks, parts, strict=True)
-        ]
+        pairs = [(b, self.part(i, x)) for i, b in enumerate(prior.blocks)]
+        return [part if isinstance(b, PrecisionPrior) else b.scale(part) for b, part in pairs]
 
     def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
-        parts = (self.part(i, x) for i in range(len(prior.blocks)))
-        return np.concatenate(
-            [
-                block.unscale(part) if isinstance(block, PrecisionPrior) else part
-                for block, part in zip(prior.blocks, parts, strict=True)
-            ],
-            axis=-1,
-        )
+        pairs = [(b, self.part(i, x)) for i, b in enumerate(prior.blocks)]
+        v = [b.unscale(part) if isinstance(b, PrecisionPrior) else part for b, part in pairs]
+        return np.concatenate(v, axis=-1)
 
     # -- the precision -----------------------------------------------------------------------------
 

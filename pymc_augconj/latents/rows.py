@@ -35,11 +35,9 @@ class MergedSites:
 
     def equals(self, other: MergedSites) -> bool:
         """Return whether h, Λ and the constant are the same."""
-        return self is other or (
-            self.constant == other.constant
-            and np.array_equal(self.lam, other.lam)
-            and np.array_equal(self.h, other.h)
-        )
+        pairs = ((self.lam, other.lam), (self.h, other.h))
+        same = self.constant == other.constant
+        return self is other or (same and all(np.array_equal(*pair) for pair in pairs))
 
 
 @dataclass(frozen=True, eq=False)

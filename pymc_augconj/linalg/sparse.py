@@ -296,11 +296,8 @@ class SparsePattern(SymmetricPattern):
         n, m, log_det, info = self.size - self.corner, self.corner, 0.0, 0
         # Loops factorise small corners, unless there is nothing else: then none is compiled.
         largest = _SMALL_CORNER if n else 0
-        values, border, corner = (
-            np.empty(self.n_sparse),
-            np.empty((n, self.border)),
-            np.empty((m, m)),
-        )
+        values, border = np.empty(self.n_sparse), np.empty((n, self.border))
+        corner = np.empty((m, m))
         if n:
             # Imported here, as only such matrices need Numba.
             from .sparse_kernels import eliminate

@@ -65,11 +65,8 @@ def nearest(X: Array, count: int) -> Index:
             done = (earlier.sum(axis=1) >= np.minimum(rows, count)) | (k == high)
             # Earlier ones first, in the order of their distances.
             first = np.argsort(~earlier[done], axis=1, kind="stable")[:, :count]
-            taken = np.where(
-                np.take_along_axis(earlier[done], first, axis=1),
-                np.take_along_axis(near[done], first, axis=1),
-                -1,
-            )
+            is_earlier = np.take_along_axis(earlier[done], first, axis=1)
+            taken = np.where(is_earlier, np.take_along_axis(near[done], first, axis=1), -1)
             found[rows[done], : taken.shape[1]] = taken
             rows, k = rows[~done], 2 * k
         low = high

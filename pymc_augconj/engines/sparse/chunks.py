@@ -146,11 +146,8 @@ class RowsInChunks:
         while True:
             if len(left) < take:
                 seed = int(rng.integers(2**62))
-                parts = [
-                    (i, RandomPart((seed, i), count, k))
-                    for i, count in enumerate(counts)
-                    for k in range(count)
-                ]
+                places = [(i, count, k) for i, count in enumerate(counts) for k in range(count)]
+                parts = [(i, RandomPart((seed, i), count, k)) for i, count, k in places]
                 # Those left over come first, so that every row has its turn.
                 left += [parts[k] for k in rng.permutation(len(parts))]
             rows, left = left[:take], left[take:]

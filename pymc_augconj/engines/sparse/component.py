@@ -175,10 +175,7 @@ class SparseComponent:
     def _block(self, index: int, point: Point) -> BlockPrior:
         latent = self.lgm.blocks[index]
         return self._kept.get(
-            ("block", index),
-            latent.scale,
-            point,
-            lambda array: block_prior(latent, array).factorized(),
+            ("block", index), latent.scale, point, lambda x: block_prior(latent, x).factorized()
         )
 
     # -- derivatives -------------------------------------------------------------------------------

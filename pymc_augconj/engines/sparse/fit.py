@@ -94,10 +94,8 @@ def outcome_of(
     prior = LatentPrior(np.zeros(lam.size), whole, unscaled, unscaled)
     # q(w) is compared with N(0, I).
     flat = prior.log_flat
-    iterations = [
-        replace(done, bound=done.bound + flat, divergence=done.divergence - flat)
-        for done in iterations
-    ]
+    moved = [(done, done.bound + flat, done.divergence - flat) for done in iterations]
+    iterations = [replace(done, bound=b, divergence=d) for done, b, d in moved]
     return FitOutcome(
         dict(point), np.concatenate(linear), lam, evidence + flat, objective + flat, prior,
         RowGroups.apart(lam.size), "weight", converged, message, iterations,

@@ -77,10 +77,8 @@ class ExpectedDensity(MultiDensity):
             return self.expected(y, eta, params)
         # Closed forms are for vectors.
         y = np.broadcast_to(y, shape).ravel()
-        params = {
-            name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value
-            for name, value in params.items()
-        }
+        arrays = {k: np.broadcast_to(v, shape).ravel() for k, v in params.items() if np.ndim(v)}
+        params = {**params, **arrays}
         return self.expected(y, eta.reshape(len(eta), -1), params).reshape(shape)
 
     def expected(self, y: Array, mean: Array, params: Params) -> Array:
@@ -183,15 +181,10 @@ def weights_model(
                 f"sampling through inducing points, found {shared} in several; sample without "
                 "inducing=…"
             )
-    sites = tuple(
-        replace(
-            site,
-            likelihood=lift(ExpectedDensity(site.likelihood)),
-            params=WithResidual(site, tuple(designs)),
-            refusal=None,
-        )
-        for site in lgm.sites
-    )
+    lifted = [replace(s, likelihood=lift(ExpectedDensity(s.likelihood))) for s in lgm.sites]
+    params = [WithResidual(s, tuple(designs)) for s in lgm.sites]
+    pairs = zip(lifted, params, strict=True)
+    sites = tuple(replace(site, params=own, refusal=None) for site, own in pairs)
     # The terms of PyMC's density of entries are those of the whole process.
     hyper = tuple(replace(h, entries=None) for h in lgm.hyperparameters)
     found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites, hyperparameters=hyper)
