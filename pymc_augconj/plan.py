@@ -150,10 +150,7 @@ def make_plan(
         chosen["likelihood"] += of_sites
         chosen["joint"] = tuple(h for h in chosen["joint"] if h not in of_sites)
     return Plan(
-        chosen["likelihood"],
-        joint=chosen["joint"],
-        collapsed=chosen["collapsed"],
-        prior_only=chosen["prior_only"],
+        **chosen,
         factors=factors,
         level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h, factors)),
         by_entry=by_entry,

@@ -330,19 +330,10 @@ class Recorder(PyMCTrace):
             chosen = [var for var in model.unobserved_RVs if var.name in var_names]
             variables = model.replace_rvs_by_values(chosen)
         values = _Values(variables, model)
-        found = {
-            var.name: value
-            for var, value in zip(
-                variables, values(*(start[name] for name in values.names)), strict=True
-            )
-        }
-        return cls(
-            model=model,
-            vars=variables,
-            fn=values,
-            var_shapes={name: value.shape for name, value in found.items()},
-            var_dtypes={name: value.dtype for name, value in found.items()},
-        )
+        found = values(*(start[name] for name in values.names))
+        shapes = {var.name: value.shape for var, value in zip(variables, found, strict=True)}
+        dtypes = {var.name: value.dtype for var, value in zip(variables, found, strict=True)}
+        return cls(model=model, vars=variables, fn=values, var_shapes=shapes, var_dtypes=dtypes)
 
     def setup(self, draws: int, chain: int, sampler_vars: Any = None) -> None:
         """Make the arrays of one chain."""

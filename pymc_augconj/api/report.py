@@ -83,36 +83,25 @@ class RecognitionReport(Recognition):
         in_turn = () if self.refusal else multiplying
         if model.hyperparameters:
             nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, self._groups))
-            rows = [
-                (
-                    h.name,
-                    _shape(h.shape),
-                    "drawn jointly, in turn with the latents that it multiplies"
-                    if h.name in in_turn
-                    else describe(plan, h, by_gradient=nuts, held=bool(held)),
-                )
-                for h in model.hyperparameters
-            ]
+            rows = []
+            for h in model.hyperparameters:
+                how = "drawn jointly, in turn with the latents that it multiplies"
+                if h.name not in in_turn:
+                    how = describe(plan, h, by_gradient=nuts, held=bool(held))
+                rows.append((h.name, _shape(h.shape), how))
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
         if not model.blocks:
             tables.append(Text("No latents: slices sample the hyperparameters alone"))
         left = sum(h.size for h in plan.left_to_pymc if h.name not in in_turn)
         ours = model.latent_size + sum(h.size for h in model.hyperparameters) - left
         if left > ours:
-            tables.append(
-                Text(
-                    f"{left:,} of {left + ours:,} unknown numbers are left to PyMC's own steps: "
-                    "NUTS alone (pm.sample, nutpie) is probably the better sampler"
-                )
-            )
+            text = f"{left:,} of {left + ours:,} unknown numbers are left to PyMC's own steps: "
+            text += "NUTS alone (pm.sample, nutpie) is probably the better sampler"
+            tables.append(Text(text))
         if plan.by_column:
             vectors = ", ".join(h.name for h in plan.by_column)
-            tables.append(
-                Text(
-                    f"{vectors}: one update for every column, in milliseconds a step: NUTS alone "
-                    "(pm.sample, nutpie) is probably the faster sampler"
-                )
-            )
+            text = f"{vectors}: one update for every column, in milliseconds a step: NUTS alone "
+            tables.append(Text(text + "(pm.sample, nutpie) is probably the faster sampler"))
         if self.refusal:
             tables.append(Text(not_in_turn(multiplying, self.refusal)))
         if plan.factors is not None:
@@ -133,14 +122,11 @@ class RecognitionReport(Recognition):
         if P == 1:
             return site.likelihood.link
         maps = [read(self.start) for read in self.model.maps]
-        entering = [
-            ", ".join(
-                block.name
-                for block, A in zip(self.model.blocks, maps, strict=True)
-                if A.rows(rows).largest_entries().any()
-            )
-            for rows in site.row_numbers
-        ]
+        entering = []
+        for rows in site.row_numbers:
+            pairs = zip(self.model.blocks, maps, strict=True)
+            own = [block.name for block, A in pairs if A.rows(rows).largest_entries().any()]
+            entering.append(", ".join(own))
         if P > _MOST_LISTED and len(set(entering)) == 1:
             return f"{P} predictors, each: {entering[0]}"
         names = self.predictors.get(site.name, ("",) * P)

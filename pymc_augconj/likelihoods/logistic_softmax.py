@@ -62,9 +62,7 @@ class LogisticSoftmax(MultiLikelihood):
     traits = Traits(expected_by_rule=True)
     patterns = (
         Pattern(
-            "LogisticSoftmaxRV",
-            inputs=("f",),
-            predictors=(PredictorInput("f", classes=True),),
+            "LogisticSoftmaxRV", inputs=("f",), predictors=(PredictorInput("f", classes=True),)
         ),
     )
 

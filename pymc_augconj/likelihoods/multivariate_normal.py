@@ -37,9 +37,7 @@ class MultivariateNormal(MultiLikelihood):
     augmentation = "none needed"
     patterns = (
         Pattern(
-            "MvNormalRV",
-            inputs=("mu", "cov"),
-            predictors=(PredictorInput("mu", classes=True),),
+            "MvNormalRV", inputs=("mu", "cov"), predictors=(PredictorInput("mu", classes=True),)
         ),
     )
     has_auxiliary = False

@@ -72,11 +72,8 @@ class PoissonSquare(DensityLikelihood):
         c = params["exposure"]
         value, d_mean, d_var = _expected_log_square(mean, var)
         constant = xlogy(y, c) - gammaln(y + 1.0)
-        return (
-            y * value + constant - c * (mean**2 + var),
-            y * d_mean - 2.0 * c * mean,
-            y * d_var - c,
-        )
+        value = y * value + constant - c * (mean**2 + var)
+        return value, y * d_mean - 2.0 * c * mean, y * d_var - c
 
     def landmarks(self, y: Array, params: Params) -> Array:
         # ±√(y/c), where p(y | η) has its modes, and 0, where it is zero for y > 0.
@@ -137,14 +134,8 @@ def log_moment(order: Array, mean: Array, var: Array) -> Array:
     j = np.arange(np.max(order, initial=0.0) // 2 + 1.0)
     k = order[..., None]
     left = np.maximum(k - 2.0 * j, 0.0)
-    log_terms = (
-        gammaln(k + 1.0)
-        - gammaln(left + 1.0)
-        - gammaln(j + 1.0)
-        - j * _LOG_2
-        + xlogy(left, np.abs(mean)[..., None])
-        + xlogy(j, var[..., None])
-    )
+    log_terms = gammaln(k + 1.0) - gammaln(left + 1.0) - gammaln(j + 1.0) - j * _LOG_2
+    log_terms = log_terms + xlogy(left, np.abs(mean)[..., None]) + xlogy(j, var[..., None])
     return logsumexp(np.where(2.0 * j <= k, log_terms, -np.inf), axis=-1)
 
 

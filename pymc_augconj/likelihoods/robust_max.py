@@ -66,9 +66,7 @@ class RobustMax(MultiDensity):
     traits = Traits(factorises=True, propagates=True, is_bounded=True)
     patterns = (
         Pattern(
-            "RobustMaxRV",
-            inputs=("f", "epsilon"),
-            predictors=(PredictorInput("f", classes=True),),
+            "RobustMaxRV", inputs=("f", "epsilon"), predictors=(PredictorInput("f", classes=True),)
         ),
     )
 

@@ -134,39 +134,25 @@ def _of_arrays(function: Call, inputs: Sequence[Variable], given: Sequence[bool]
 # Functions of numbers, by the scalar op's name. Where Python raises, NumPy may return an infinity
 # or NaN: the graph is then executed with arrays. The first accept truth values.
 _OF_ANYTHING: dict[str, Call | str] = {
-    "EQ": "{0} == {1}",
-    "GE": "{0} >= {1}",
-    "GT": "{0} > {1}",
-    "Identity": first,
-    "IsInf": math.isinf,
-    "IsNan": math.isnan,
-    "LE": "{0} <= {1}",
-    "LT": "{0} < {1}",
-    "NEQ": "{0} != {1}",
-    "Second": "{1}",
-    "Switch": "{1} if {0} else {2}",
-}
+    "EQ": "{0} == {1}", "GE": "{0} >= {1}", "GT": "{0} > {1}", "LE": "{0} <= {1}",
+    "LT": "{0} < {1}", "NEQ": "{0} != {1}", "Second": "{1}", "Switch": "{1} if {0} else {2}",
+    "Identity": first, "IsInf": math.isinf, "IsNan": math.isnan,
+}  # fmt: skip
 _OF_BOOLS = {"AND": "{0} & {1}", "Invert": "not {0}", "OR": "{0} | {1}", "XOR": "{0} ^ {1}"}
+_OF_MATH = (
+    *("Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2", "Pow"),
+    *("Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
+)
 _OF_FLOATS: dict[str, Call | str] = {
-    name: getattr(math, name.lower())
-    for name in (
-        *("Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2", "Pow"),
-        *("Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
-    )
-} | {
-    "Abs": abs,
-    "GammaLn": math.lgamma,
+    **{name: getattr(math, name.lower()) for name in _OF_MATH},
+    "Abs": abs, "GammaLn": math.lgamma, "Neg": "-{0}", "Sub": "{0} - {1}",
+    "Reciprocal": "1.0 / {0}", "Sqr": "{0} * {0}", "TrueDiv": "{0} / {1}",
     "Log1mexp": "log1p(-exp({0})) if {0} < -0.6931471805599453 else log(-expm1({0}))",
     "Maximum": "{0} if {0} >= {1} or {0} != {0} else {1}",
     "Minimum": "{0} if {0} <= {1} or {0} != {0} else {1}",
-    "Neg": "-{0}",
-    "Reciprocal": "1.0 / {0}",
     "Sigmoid": "1.0 / (1.0 + exp(-{0}))",
     "Softplus": "max({0}, 0.0) + log1p(exp(-abs({0})))",
-    "Sqr": "{0} * {0}",
-    "Sub": "{0} - {1}",
-    "TrueDiv": "{0} / {1}",
-}
+}  # fmt: skip
 _JOINED = {"Add": " + ", "Mul": " * "}
 _CONVERSIONS = {"float64": float, "int64": int, "bool": bool}
 

@@ -138,18 +138,8 @@ def _find_modes(
         before = left[coarse] + (mode - left)[coarse] * _DIVISIONS
         after = mode[coarse] + (right - mode)[coarse] * _DIVISIONS
         t_new = log_tilted(np.concatenate([before, after]), site[coarse])
-        u_all = np.concatenate(
-            [left[None, coarse], before, mode[None, coarse], after, right[None, coarse]]
-        )
-        t_all = np.concatenate(
-            [
-                t_left[None, coarse],
-                t_new[:7],
-                t_mode[None, coarse],
-                t_new[7:],
-                t_right[None, coarse],
-            ]
-        )
+        u_all = np.vstack([left[coarse], before, mode[coarse], after, right[coarse]])
+        t_all = np.vstack([t_left[coarse], t_new[:7], t_mode[coarse], t_new[7:], t_right[coarse]])
         best, column = np.argmax(t_all[1:-1], axis=0) + 1, np.arange(coarse.size)
         left[coarse], t_left[coarse] = u_all[best - 1, column], t_all[best - 1, column]
         mode[coarse], t_mode[coarse] = u_all[best, column], t_all[best, column]

@@ -306,18 +306,8 @@ def fill_quantiles(
             c += 1
         p = panel[c]
         share = min(rest / masses[c], 1.0) if masses[c] > 0.0 else 1.0
-        out[i] = math.exp(
-            within_cell(
-                share,
-                min(u[i], 1.0 - u[i]) + 1e-13,
-                lefts[c],
-                widths[c],
-                log_values[c],
-                omegas[c],
-                coefficients[p],
-                centres[p],
-                halves[p],
-                r[i],
-                log_phi_r[i],
-            )
-        )
+        found = within_cell(
+            share, min(u[i], 1.0 - u[i]) + 1e-13, lefts[c], widths[c], log_values[c], omegas[c],
+            coefficients[p], centres[p], halves[p], r[i], log_phi_r[i],
+        )  # fmt: skip
+        out[i] = math.exp(found)

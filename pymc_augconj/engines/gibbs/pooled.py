@@ -88,13 +88,8 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
         rows.append(site.rows.start + first)
         start += n_cells
     every = np.concatenate(rows)
-    return replace(
-        model,
-        sites=tuple(sites),
-        n_rows=start,
-        offset=FixedValue(offset[every]),
-        maps=tuple(RowsOf(A, every) for A in model.maps),
-    )
+    maps, own = tuple(RowsOf(A, every) for A in model.maps), FixedValue(offset[every])
+    return replace(model, sites=tuple(sites), n_rows=start, offset=own, maps=maps)
 
 
 def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, Index] | None:
@@ -106,13 +101,11 @@ def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, I
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     constant = site.likelihood.log_density(y, np.zeros((1, y.size)), params) + b * np.log(2.0)
     sums = [np.bincount(inverse, values) for values in (a, b, constant)]
-    return replace(
-        site,
-        likelihood=lift(_Cells()),
-        size=first.size,
-        y=FixedValue(sums[0]),
-        params=FixedValue({"n": sums[1], "constant": sums[2]}),
-    ), first
+    data: Any = {
+        "y": FixedValue(sums[0]),
+        "params": FixedValue({"n": sums[1], "constant": sums[2]}),
+    }
+    return replace(site, likelihood=lift(_Cells()), size=first.size, **data), first
 
 
 def reduce_normal(

@@ -36,18 +36,14 @@ class Labels:
     @classmethod
     def of_model(cls, model: Any) -> Labels:
         """Return the labels of a PyMC model."""
-        return cls(
-            {
-                name: [f"{name}_dim_{i}" if d is None else str(d) for i, d in enumerate(dims)]
-                for name, dims in model.named_vars_to_dims.items()
-            },
-            {
-                # One label per entry, also where labels are tuples.
-                str(d): pd.Index(c, tupleize_cols=False).to_numpy()
-                for d, c in model.coords.items()
-                if c is not None
-            },
-        )
+        named = {
+            name: [f"{name}_dim_{i}" if d is None else str(d) for i, d in enumerate(dims)]
+            for name, dims in model.named_vars_to_dims.items()
+        }
+        # One label per entry, also where labels are tuples.
+        given = {str(d): c for d, c in model.coords.items() if c is not None}
+        labels = {d: pd.Index(c, tupleize_cols=False).to_numpy() for d, c in given.items()}
+        return cls(named, labels)
 
     def of(self, name: str, ndim: int) -> list[str]:
         """Return the dims of a variable, with ArviZ's defaults where the model names none."""
@@ -301,14 +297,10 @@ def densities(
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):
         eta += read(point).apply(np.linspace(-1.0, 1.0, block.total_size))
     with np.errstate(all="ignore"):
-        return {
-            site.name: float(
-                site.likelihood.log_density(
-                    np.ravel(observed[site.name]).astype(float),
-                    site.select(eta),
-                    site.params(point),
-                ).sum()
-            )
-            for site in lgm.sites
-            if np.size(observed.get(site.name, ())) == site.size
-        }
+        found = {}
+        for site in lgm.sites:
+            if np.size(observed.get(site.name, ())) == site.size:
+                y, params = np.ravel(observed[site.name]).astype(float), site.params(point)
+                log_density = site.likelihood.log_density(y, site.select(eta), params)
+                found[site.name] = float(log_density.sum())
+        return found

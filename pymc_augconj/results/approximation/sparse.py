@@ -237,25 +237,21 @@ def approximation_of(
         means_at = LatentMeans(model, lgm, point)
         return NestedApproximation(**facts, _posterior=nested, _means=means_at)
     means = LazyMeans(partial(_means, model, lgm, outcome, processes))
-    latents = FittedLatents(
-        _without_graphs(outcome.prior),
-        outcome.groups,
-        outcome.space,
-        # The model's data may change before the means are read.
-        tuple(means) if model.data_vars else means,
-    )
+    # The model's data may change before the means are read.
+    now = tuple(means) if model.data_vars else means
+    latents = FittedLatents(_without_graphs(outcome.prior), outcome.groups, outcome.space, now)
     fingerprint = Fingerprint.of(lgm, point, observed)
     facts |= {"h": outcome.h, "lam": outcome.lam, "_latents": latents, "_fingerprint": fingerprint}
     facts["_variables"] += tuple(inducing_name(name) for name in processes)
     evaluate = LatentDraws(model, lgm, point)
     if processes:
-        return SparseApproximation(
-            **facts,
-            inducing=outcome.inducing,
-            _processes=processes,
-            _value_names={b.name: b.value_name for b in lgm.blocks if b.name in processes},
-            _deterministics=evaluate,
-        )
+        facts |= {
+            "inducing": outcome.inducing,
+            "_processes": processes,
+            "_deterministics": evaluate,
+        }
+        names = {b.name: b.value_name for b in lgm.blocks if b.name in processes}
+        return SparseApproximation(**facts, _value_names=names)
     sizes = {site.name: site.size for site in lgm.sites}
     # A vector-valued observation has one log density.
     shapes = {
@@ -309,12 +305,8 @@ def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
 
 def _without_graphs(prior: LatentPrior) -> LatentPrior:
     """Return the prior with all functions of the model's graph removed."""
-    blocks = tuple(
-        block_prior(
-            replace(b.block, scale=FixedValue(b.array), scale_pullback=None, mean=None),
-            b.array,
-            b.jitter,
-        )
-        for b in prior.blocks
-    )
-    return LatentPrior(prior.offset, blocks, prior.full_maps, prior.maps)
+    blocks = []
+    for b in prior.blocks:
+        own = replace(b.block, scale=FixedValue(b.array), scale_pullback=None, mean=None)
+        blocks.append(block_prior(own, b.array, b.jitter))
+    return LatentPrior(prior.offset, tuple(blocks), prior.full_maps, prior.maps)

@@ -40,14 +40,8 @@ FORMAT = 2
 _SUFFIX = ".npz"
 
 _SCALARS = (
-    "method",
-    "log_evidence",
-    "objective",
-    "converged",
-    "message",
-    "timings",
-    "diagnostics",
-    "random_seed",
+    *("method", "log_evidence", "objective", "converged"),
+    *("message", "timings", "diagnostics", "random_seed"),
 )
 _OF_POINTS = ("x", "log_density", "weights", "h", "lam")
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind", "is_flat")

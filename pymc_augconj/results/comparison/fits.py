@@ -50,15 +50,13 @@ def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
         groups[name] = node.to_dataset()
         if "chain" in node.dims:
             parts = [tree[name].to_dataset() for tree in trees]
-            groups[name] = xr.concat(
-                parts,
-                dim="chain",
-                combine_attrs="override",
-                join="exact",
-                data_vars="all",
-                coords="minimal",
-                compat="override",
-            )
+            how: Any = {
+                "join": "exact",
+                "data_vars": "all",
+                "coords": "minimal",
+                "compat": "override",
+            }
+            groups[name] = xr.concat(parts, dim="chain", combine_attrs="override", **how)
             groups[name] = groups[name].assign_coords(chain=np.arange(len(trees)))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = dict(trees[0].attrs)
@@ -85,15 +83,10 @@ def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.Dat
     first = {chain: kept if chain in complete else 0 for chain in drawn}
     numbers = {chain: np.arange(first[chain], drawn[chain]) for chain in drawn}
     if any(map(len, numbers.values())):
-        values = {
-            name: (
-                ("sample", *array.dims[2:]),
-                np.concatenate(
-                    [trace.get_values(name, burn=tune + first[k]) for k, trace in traces.items()]
-                ),
-            )
-            for name, array in like.items()
-        }
+        values = {}
+        for variable, array in like.items():
+            kept_of = [t.get_values(variable, burn=tune + first[k]) for k, t in traces.items()]
+            values[variable] = ("sample", *array.dims[2:]), np.concatenate(kept_of)
         labels = {name: c for name, c in like.coords.items() if name not in ("chain", "draw")}
         labels["chain"] = "sample", np.repeat(list(numbers), list(map(len, numbers.values())))
         labels["draw"] = "sample", np.concatenate(list(numbers.values()))
