@@ -84,12 +84,8 @@ class Plan:
         """Vectors that are updated by entry, and scalars that they are exchanged with."""
         own = (*self.joint, *self.collapsed, *self.likelihood, *self.prior_only)
         own += tuple(h for members in self.of_blocks.values() for h in members)
-        return tuple(
-            (vector, h)
-            for vector in self.by_entry
-            for h in own
-            if h.value_name in self.densities_of(vector).exchanges
-        )
+        pairs = [(v, h, self.densities_of(v).exchanges) for v in self.by_entry for h in own]
+        return tuple((v, h) for v, h, exchanges in pairs if h.value_name in exchanges)
 
     def densities_of(self, vector: Hyperparameter) -> EntryDensities:
         """Return the densities of a vector's entries; of one in ``by_column`` their log priors."""

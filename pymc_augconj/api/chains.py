@@ -145,12 +145,9 @@ def sample_chains(
 def _generator(rng: np.random.Generator, number: int) -> np.random.Generator:
     """Return the generator whose first child is child ``number`` of ``rng``, as PyMC spawns it."""
     seeds: Any = rng.bit_generator.seed_seq
-    own = np.random.SeedSequence(
-        seeds.entropy,
-        spawn_key=seeds.spawn_key,
-        pool_size=seeds.pool_size,
-        n_children_spawned=seeds.n_children_spawned + number,
-    )
+    how = {"spawn_key": seeds.spawn_key, "pool_size": seeds.pool_size}
+    spawned = seeds.n_children_spawned + number
+    own = np.random.SeedSequence(seeds.entropy, n_children_spawned=spawned, **how)
     return np.random.Generator(type(rng.bit_generator)(own))
 
 

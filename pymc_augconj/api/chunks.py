@@ -153,14 +153,10 @@ def predict_chunks(
         predict(result, gp, np.zeros((size, width)), **options)["predictions"].to_dataset()
         for size in (2, 3)
     )
-    arrays = {
-        str(name): (
-            value.dtype,
-            value.shape,
-            next(i for i, n in enumerate(value.shape) if n != more[name].shape[i]),
-        )
-        for name, value in few.data_vars.items()
-    }
+    arrays = {}
+    for name, value in few.data_vars.items():
+        growing = next(i for i, n in enumerate(value.shape) if n != more[name].shape[i])
+        arrays[str(name)] = value.dtype, value.shape, growing
     # The model of the options, as the approximation is pickled without.
     pickled = cloudpickle.dumps((predict, result, gp, dict(options)))
     found = lazy_rows(_chunk, pickled, Xnew, arrays)

@@ -97,22 +97,17 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
 
         return parts
 
-    groups = [
-        (outputs * members[:, None] + np.arange(outputs)).ravel()
-        for members in equal_draws(draws, kernel)
-    ]
+    equal, each = equal_draws(draws, kernel), np.arange(outputs)
+    groups = [(outputs * members[:, None] + each).ravel() for members in equal]
     both = f.shape[1] + len(Xnew)
     threads = count_threads(len(groups), both * (both if request.joint else f.shape[1]))
     functions = evaluate.copies(threads) if len(groups) > 1 else [evaluate]
     # Several threads with a multithreaded BLAS would compete for the cores.
     with blas_limit(1) if len(functions) > 1 else nullcontext():
+        noise = request.rng.standard_normal((len(f), len(Xnew)))
+        evaluators = [evaluator(function) for function in functions]
         f_new, mean_old = draw_groups(
-            groups,
-            f,
-            request.rng.standard_normal((len(f), len(Xnew))),
-            [evaluator(function) for function in functions],
-            jitter=request.jitter,
-            joint=request.joint,
+            groups, f, noise, evaluators, jitter=request.jitter, joint=request.joint
         )
     mean_of: Callable[[int], Array] = mean_old[::outputs].__getitem__
     if Z is not None:

@@ -89,12 +89,8 @@ def choose_updates(
         for move in plan.moves
     }
     updates |= dict.fromkeys(mixed, MixedUpdate)
-    updates["collapsed"] = {
-        "slice": SliceUpdate,
-        "elliptical": EllipticalUpdate,
-        "mixed": MixedUpdate,
-        "nuts": GradientUpdate,
-    }[hyper_sampler]
+    kinds = {"slice": SliceUpdate, "elliptical": EllipticalUpdate, "mixed": MixedUpdate}
+    updates["collapsed"] = kinds.get(hyper_sampler, GradientUpdate)
     if hyper_sampler == "elliptical" or (hyper_sampler == "mixed" and held):
         updates["joint"] = EllipticalUpdate
     return updates

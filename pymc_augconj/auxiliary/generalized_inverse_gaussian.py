@@ -101,11 +101,8 @@ def _log_normalizer(p: Array, a: Array, b: Array) -> Array:
     """Return log ∫ x^{p−1} exp(−(a x + b/x)/2) dx = log(2 K_p(ω) (b/a)^{p/2})."""
     proper = (a > 0.0) & (b > 0.0)
     safe_a, safe_b = np.where(proper, a, 1.0), np.where(proper, b, 1.0)
-    general = (
-        np.log(2.0)
-        + _log_bessel_k(p, np.sqrt(safe_a) * np.sqrt(safe_b))
-        + 0.5 * p * (np.log(safe_b) - np.log(safe_a))
-    )
+    general = np.log(2.0) + _log_bessel_k(p, np.sqrt(safe_a) * np.sqrt(safe_b))
+    general = general + 0.5 * p * (np.log(safe_b) - np.log(safe_a))
     order = np.where(proper | (p == 0.0), 1.0, np.abs(p))
     rate = 0.5 * np.where(proper, 1.0, np.maximum(a, b))
     return np.where(proper, general, gammaln(order) - order * np.log(rate))

@@ -51,26 +51,17 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
     graphs = list(graphs)
     if not graphs:
         return []
-    nodes = [
-        node
-        for node in toposort(graphs)
-        if isinstance(node.op, RandomVariable | SymbolicRandomVariable)
-    ]
+    kinds = RandomVariable | SymbolicRandomVariable
+    nodes = [node for node in toposort(graphs) if isinstance(node.op, kinds)]
     # Variables such as components of a mixture are parts of another, from which PyMC starts.
-    parts = {
-        parent
-        for node in nodes
-        if isinstance(node.op, SymbolicRandomVariable)
-        for parent in node.inputs
-        if parent.name is None
-    }
+    whole = [node for node in nodes if isinstance(node.op, SymbolicRandomVariable)]
+    parts = {parent for node in whole for parent in node.inputs if parent.name is None}
     drawn = [rv for node in nodes if (rv := node.default_output()) not in parts]
     model = Model.get_context(error_if_none=False) if model is None else model
     strategies = {} if model is None else model.rvs_to_initial_values
+    chosen = {rv: strategies.get(rv) for rv in drawn}
     values = make_initial_point_expression(
-        free_rvs=drawn,
-        rvs_to_transforms={},
-        initval_strategies={rv: strategies.get(rv) for rv in drawn},
+        free_rvs=drawn, rvs_to_transforms={}, initval_strategies=chosen
     )
     replaced = graph_replace(graphs, dict(zip(drawn, values, strict=True)), strict=False)
     with without_compilation():
@@ -131,11 +122,8 @@ def distinct(parameters: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
 
 
 def _described(phi: Formula, values: Sequence[np.ndarray]) -> str:
-    named = [
-        f"{parameter.name} = {float(value):.4g}"
-        for parameter, value in zip(phi.parameters, values, strict=True)
-        if parameter.name
-    ]
+    pairs = zip(phi.parameters, values, strict=True)
+    named = [f"{par.name} = {float(value):.4g}" for par, value in pairs if par.name]
     return f" at {', '.join(named)}" if named else ""
 
 

@@ -74,11 +74,8 @@ class Family:
     def constants(self, y: Variable, parameters: Sequence[Variable]) -> dict[str, Variable]:
         """Return the graphs of log_c and of the given g, alpha, beta and gamma."""
         y = y.astype("float64")
-        graphs = {
-            name: formula(y, self.select(name, parameters))
-            for name, formula in self.formulas.items()
-            if name != "log_phi"
-        }
+        others = {name: formula for name, formula in self.formulas.items() if name != "log_phi"}
+        graphs = {name: f(y, self.select(name, parameters)) for name, f in others.items()}
         if self.log_c is None:
             graphs["log_c"] = log_normalizer(self.log_phi, self.select("log_phi", parameters))
         return graphs
@@ -103,11 +100,8 @@ class Family:
         self, rng: np.random.Generator, f: np.ndarray, parameters: Sequence[np.ndarray]
     ) -> np.ndarray:
         """Draw y | f, all broadcast to the shape of ``f``."""
-        return (
-            self._draw_location(rng, f, parameters)
-            if self.is_location
-            else self._draw_discrete(rng, f, parameters)
-        )
+        draw = self._draw_location if self.is_location else self._draw_discrete
+        return draw(rng, f, parameters)
 
     def _draw_location(
         self, rng: np.random.Generator, f: np.ndarray, parameters: Sequence[np.ndarray]
@@ -306,11 +300,9 @@ class SuperGaussian(Distribution):
     ) -> TensorVariable:
         """Return the random variable's node."""
         discrete = family.support is not None and np.asarray(family.support).dtype.kind in "iu"
-        op = SuperGaussianRV(
-            family=family,
-            signature=",".join(["()"] * (1 + len(parameters))) + "->()",
-            dtype="int64" if discrete else "float64",
-        )
+        signature = ",".join(["()"] * (1 + len(parameters))) + "->()"
+        dtype = "int64" if discrete else "float64"
+        op = SuperGaussianRV(family=family, signature=signature, dtype=dtype)
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(f, *parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 

@@ -346,11 +346,7 @@ def site_moments(
                 cavity_mean[first], cavity_var[first], power=power, higher=higher, delta=delta,
             )  # fmt: skip
             values = {each.name: getattr(found, each.name) for each in fields(found)}
-            arrays: dict[str, Any] = {
-                name: value[inverse]
-                for name, value in values.items()
-                if isinstance(value, np.ndarray)
-            }
+            arrays: Any = {k: v[inverse] for k, v in values.items() if isinstance(v, np.ndarray)}
             return Tilted(**arrays)
     if isinstance(density, LikelihoodDensity) and not higher:
         check_cavities(cavity_mean, cavity_var)
@@ -368,12 +364,9 @@ def _distinct(
     """Return one of each group of equal observations and cavities, and the group of each."""
     varying = select_params(density.params, np.arange(density.size), density.size).values()
     # Equal cavities differ by the rounding of how they were computed.
-    columns = [
-        np.rint(cavity_mean / np.sqrt(cavity_var) / _SAME),
-        np.rint(np.log(cavity_var) / _SAME),
-        density.y,
-        *(row for v in varying if np.ndim(v) for row in np.reshape(v, (-1, np.shape(v)[-1]))),
-    ]
+    rows = (row for v in varying if np.ndim(v) for row in np.reshape(v, (-1, np.shape(v)[-1])))
+    mean = np.rint(cavity_mean / np.sqrt(cavity_var) / _SAME)
+    columns = [mean, np.rint(np.log(cavity_var) / _SAME), density.y, *rows]
     first, inverse = np.zeros(1, dtype=np.intp), np.zeros(density.size, dtype=np.intp)
     for column in columns:
         own, values = np.unique(column, return_inverse=True)

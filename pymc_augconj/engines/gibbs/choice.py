@@ -56,9 +56,8 @@ def choose_held(
     held = held_names(model, sites)
     if sites != "auto":
         return held
-    classes = {
-        s.name for s in model.sites if s.likelihood.discrete and s.likelihood.n_predictors > 1
-    }
+    several = [s for s in model.sites if s.likelihood.n_predictors > 1]
+    classes = {s.name for s in several if s.likelihood.discrete}
     over_grid = any(block.grid for block in model.blocks)
     held = tuple(
         s.name

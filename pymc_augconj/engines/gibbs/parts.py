@@ -312,11 +312,8 @@ def make_parts(
         priors = LatentPriors(own_model, points, layout.coupling)
         make = solver_of_step if plan.factors is None else _gram_solver
         solver = make(own_model.blocks, priors.groups)
-        held = [
-            (one, one.how, span)
-            for (one, _), span in zip(members, layout.spans, strict=True)
-            if isinstance(one.how, Held)
-        ]
+        pairs = zip(members, layout.spans, strict=True)
+        held = [(one, one.how, span) for (one, _), span in pairs if isinstance(one.how, Held)]
         # The factors have their own.
         is_held = bool(held) and plan.factors is None
         tilted = Tilted(held, priors.groups, solver, slices, sweeps) if is_held else None
@@ -351,12 +348,9 @@ def _factor(
     slices: int | None,
 ) -> Part:
     """Return the part of some blocks given the others, whose predictors its offset has."""
-    own_model = replace(
-        model,
-        blocks=tuple(model.blocks[i] for i in blocks),
-        maps=tuple(model.maps[i] for i in blocks),
-        offset=FixedValue(np.zeros(model.n_rows)),
-    )
+    own_blocks, zero = tuple(model.blocks[i] for i in blocks), FixedValue(np.zeros(model.n_rows))
+    maps = tuple(model.maps[i] for i in blocks)
+    own_model = replace(model, blocks=own_blocks, maps=maps, offset=zero)
     priors = LatentPriors(own_model, points, part.priors.groups.coupling)
     names, tilted = [f"collapsed {block.name}" for block in own_model.blocks], None
     # ν of independent levels is independent in the order of elimination.

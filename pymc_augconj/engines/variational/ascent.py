@@ -130,12 +130,10 @@ def climb(
             callback(done, current)
     if not result.message:
         result.converged = bool(current.residual <= tol)
-        result.message = (
-            f"converged: residual {current.residual:.1e} ≤ {tol:.1e}"
-            if result.converged
-            else f"stopped after {max_iter} iterations with residual {current.residual:.1e} > "
-            f"{tol:.1e}; increase max_iter"
-        )
+        result.message = f"converged: residual {current.residual:.1e} ≤ {tol:.1e}"
+        if not result.converged:
+            stopped = f"stopped after {max_iter} iterations with residual {current.residual:.1e}"
+            result.message = f"{stopped} > {tol:.1e}; increase max_iter"
     return result
 
 

@@ -143,20 +143,14 @@ class BoundFamily:
         spans = self.layout.spans
         if all(span.full or span.shape[0] == 1 for span in spans):
             return
-        groups = [
-            (tuple(range(span.shape[0])),)
-            if span.full
-            else tuple((p,) for p in range(span.shape[0]))
-            for span in spans
-        ]
+        each = [(tuple(range(span.shape[0])), span.full) for span in spans]
+        groups = [(own,) if full else tuple((p,) for p in own) for own, full in each]
         try:
             find_components(self.model, groups, [[A(p) for A in self.model.maps] for p in points])
         except AugmentationError:
-            names = [
-                f"{site.label} ({site.likelihood.name}, {site.likelihood.link})"
-                for site, span in zip(self.model.sites, spans, strict=True)
-                if not span.full
-            ]
+            pairs = zip(self.model.sites, spans, strict=True)
+            apart = [site for site, span in pairs if not span.full]
+            names = [f"{s.label} ({s.likelihood.name}, {s.likelihood.link})" for s in apart]
             raise AugmentationError(
                 f"{', '.join(names)}: expected each latent variable to enter one predictor, since "
                 "the variational Gaussian factorises over them, found some that enter, or are tied "

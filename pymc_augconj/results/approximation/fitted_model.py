@@ -281,11 +281,9 @@ class Fingerprint:
         cls, lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
     ) -> Fingerprint:
         """Return the fingerprint of a model at θ with these observations."""
-        inputs = {
-            block.name: sums_of_arrays(block.scale.graph)
-            for block in lgm.blocks
-            if block.has_covariance and isinstance(block.scale, PointFunction)
-        }
+        read = [b for b in lgm.blocks if b.has_covariance]
+        scales = {b.name: b.scale for b in read if isinstance(b.scale, PointFunction)}
+        inputs = {name: sums_of_arrays(scale.graph) for name, scale in scales.items()}
         return cls(densities(lgm, point, observed), inputs)
 
 

@@ -300,11 +300,8 @@ def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 
 def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.DataFrame:
     """Return LOO columns of the fits that have a log-likelihood; no columns when none has."""
-    elpds = {
-        fit: _loo(tree, _joint_log_likelihood(fit, tree, var_name))
-        for fit, tree in trees.items()
-        if "log_likelihood" in tree.children
-    }
+    some = {fit: tree for fit, tree in trees.items() if "log_likelihood" in tree.children}
+    elpds = {f: _loo(tree, _joint_log_likelihood(f, tree, var_name)) for f, tree in some.items()}
     if not elpds:
         return pd.DataFrame(index=list(trees))
     n_observations = {fit: elpd.n_data_points for fit, elpd in elpds.items()}
@@ -341,11 +338,7 @@ def _joint_log_likelihood(fit: str, tree: xr.DataTree, var_name: str | None) -> 
             f"of {list(log_likelihood)}"
         )
     wanted = log_likelihood if var_name is None else log_likelihood[[var_name]]
-    return xr.DataTree.from_dict(
-        {
-            "posterior": tree["posterior"].to_dataset(),
-            "log_likelihood": xr.Dataset(
-                {"observations": (("chain", "draw", "observation"), scalar_draws(wanted))}
-            ),
-        }
-    )
+    values = ("chain", "draw", "observation"), scalar_draws(wanted)
+    joint = xr.Dataset({"observations": values})
+    groups = {"posterior": tree["posterior"].to_dataset(), "log_likelihood": joint}
+    return xr.DataTree.from_dict(groups)

@@ -230,11 +230,7 @@ def _with_layout_of(like: xr.Dataset, posterior: xr.Dataset, like_fit: str, fit:
 def _difference(da: xr.DataArray, target: xr.DataArray) -> str | None:
     if da.shape[len(SAMPLE_DIMS) :] != target.shape[len(SAMPLE_DIMS) :]:
         return "shape"
-    relabelled = [
-        dim
-        for dim in da.dims[len(SAMPLE_DIMS) :]
-        if dim in da.indexes
-        and dim in target.indexes
-        and not da.indexes[dim].equals(target.indexes[dim])
-    ]
+    labelled = [dim for dim in da.dims[len(SAMPLE_DIMS) :] if dim in da.indexes]
+    both = [dim for dim in labelled if dim in target.indexes]
+    relabelled = [dim for dim in both if not da.indexes[dim].equals(target.indexes[dim])]
     return f"labels of {relabelled}" if relabelled else None

@@ -151,38 +151,27 @@ def _panels(data: xr.Dataset, kind: str) -> PlotCollection:
 
     width, height = _PANEL
     if kind in _BY_FIT:
+        size = width * data.sizes["fit"], height * len(data)
+        # Ranks have separate limits in each panel.
+        how = {"figsize": size, "sharey": False if kind == "rank" else "row"}
         return PlotCollection.grid(
-            data,
-            rows=["__variable__"],
-            cols=["fit"],
+            data, rows=["__variable__"], cols=["fit"], backend="matplotlib",
             aes={"color": ["chain"], "overlay": ["chain"]},
-            backend="matplotlib",
-            figure_kwargs={
-                "figsize": (width * data.sizes["fit"], height * len(data)),
-                # Ranks have separate limits in each panel.
-                "sharey": False if kind == "rank" else "row",
-                "layout": "constrained",
-            },
-        )
+            figure_kwargs={**how, "layout": "constrained"},
+        )  # fmt: skip
     columns = min(_WRAP, len(data))
     size = width * columns + _LEGEND_WIDTH, height * -(-len(data) // columns)
     return PlotCollection.wrap(
-        data,
-        cols=["__variable__"],
-        col_wrap=columns,
+        data, cols=["__variable__"], col_wrap=columns, backend="matplotlib",
         aes={"color": ["fit"], "overlay": ["fit"]},
-        backend="matplotlib",
         figure_kwargs={"figsize": size, "layout": "constrained"},
-    )
+    )  # fmt: skip
 
 
 def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
     """Rename the new visuals, so that the next fit does not overwrite them."""
-    fresh = [
-        name
-        for name in figure.viz.children
-        if name not in ("plot", "row_index", "col_index") and "@" not in name
-    ]
+    own = [name for name in figure.viz.children if "@" not in name]
+    fresh = [name for name in own if name not in ("plot", "row_index", "col_index")]
     figure.rename_visuals({name: f"{name}@{node_name(fit)}" for name in fresh})
 
 
