@@ -113,10 +113,8 @@ def _remove(model: Model, rv: pt.TensorVariable) -> None:
 
 def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any) -> None:
     shape = observed.shape
-    params = {
-        name: graph.reshape(shape) if graph.ndim else graph
-        for name, graph in observed.params.items()
-    }
+    given = observed.params.items()
+    params = {name: graph.reshape(shape) if graph.ndim else graph for name, graph in given}
     names = list(params)
     y = observed.value.astype("float64")
     arguments = {"dims": dims} if dims is not None else {"shape": shape}

@@ -44,10 +44,8 @@ def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, 
     bounds = _bounds(list(data.values()), next(iter(sizes.values())))
     names = tuple(data)
     columns = [_parts(array, bounds, executor) for array in data.values()]
-    return [
-        (Chunk(i, names, int(bounds[i + 1] - bounds[i])), parts)
-        for i, parts in enumerate(zip(*columns, strict=True))
-    ]
+    sizes, each = np.diff(bounds).tolist(), zip(*columns, strict=True)
+    return [(Chunk(i, names, sizes[i]), parts) for i, parts in enumerate(each)]
 
 
 def is_dask_array(array: Any) -> bool:
@@ -149,10 +147,8 @@ def predict_chunks(
     Xnew = Xnew.rechunk({1: -1})
     width = Xnew.shape[1]
     # Names, dims and types, at few inputs; the axis of inputs is the one that grows.
-    few, more = (
-        predict(result, gp, np.zeros((size, width)), **options)["predictions"].to_dataset()
-        for size in (2, 3)
-    )
+    trees = [predict(result, gp, np.zeros((size, width)), **options) for size in (2, 3)]
+    few, more = (tree["predictions"].to_dataset() for tree in trees)
     arrays = {}
     for name, value in few.data_vars.items():
         growing = next(i for i, n in enumerate(value.shape) if n != more[name].shape[i])

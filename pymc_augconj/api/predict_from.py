@@ -274,10 +274,8 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
             return {}  # its mean depends on another latent
         (means_old[gp.f.name],) = mean_old(theta)
     predictors = read.at(point, means_old)
-    coefs = {
-        gp.f.name: np.stack([each.through[gp.f.name].coef for each in predictors])
-        for gp in request.gps
-    }
+    every = [gp.f.name for gp in request.gps]
+    coefs = {name: np.stack([each.through[name].coef for each in predictors]) for name in every}
     if (sum(np.count_nonzero(coef, axis=1) for coef in coefs.values()) > 1).any():
         return {}  # terms of one predictor, which are correlated
     mean = np.tile(np.array([[each.offset] for each in predictors]), request.size)

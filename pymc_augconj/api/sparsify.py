@@ -153,10 +153,8 @@ def sparsified(
     written = write_sparse(model, triples, theta, n_predictors, SMALLEST_VAR)
     start = written.initial_point(0)
     replaced = {process.name for process in processes}
-    kinds = tuple(
-        "matrix" if block.name in replaced else kind
-        for block, kind in zip(lgm.blocks, recognition.kinds, strict=True)
-    )
+    pairs = zip(lgm.blocks, recognition.kinds, strict=True)
+    kinds = tuple("matrix" if block.name in replaced else kind for block, kind in pairs)
     return Sparsified(
         written,
         Recognition(sparse, kinds, recognition.factors, start),

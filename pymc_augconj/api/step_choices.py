@@ -84,10 +84,8 @@ def choose_updates(
         hyper_sampler = "elliptical" if held and not cheap else "mixed"
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
-    updates: dict[str, type] = {
-        move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
-        for move in plan.moves
-    }
+    updates: dict[str, type] = dict.fromkeys(plan.moves, SliceUpdate)
+    updates |= {m: EntrywiseSliceUpdate for m in plan.moves if m.startswith(BY_ENTRY)}
     updates |= dict.fromkeys(mixed, MixedUpdate)
     kinds = {"slice": SliceUpdate, "elliptical": EllipticalUpdate, "mixed": MixedUpdate}
     updates["collapsed"] = kinds.get(hyper_sampler, GradientUpdate)

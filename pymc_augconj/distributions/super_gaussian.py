@@ -52,10 +52,8 @@ class Family:
         self.parameters = list(
             dict.fromkeys(p for formula in self.formulas.values() for p in formula.parameters)
         )
-        self._slots = {
-            name: [self.parameters.index(p) for p in formula.parameters]
-            for name, formula in self.formulas.items()
-        }
+        read = {name: formula.parameters for name, formula in self.formulas.items()}
+        self._slots = {k: [self.parameters.index(p) for p in own] for k, own in read.items()}
 
     def __str__(self) -> str:
         return "location" if self.is_location else "general"
@@ -276,10 +274,8 @@ class SuperGaussian(Distribution):
                     "expected log_c, the logarithm of the factor that makes p(y | f) sum to one; "
                     "it is computed for location families alone, found the general form without it"
                 )
-            coefficients = {
-                name: Formula(COEFFICIENTS[name] if value is None else value, name)
-                for name, value in given.items()
-            }
+            full = {k: COEFFICIENTS[k] if v is None else v for k, v in given.items()}
+            coefficients = {name: Formula(value, name) for name, value in full.items()}
         constant = None if log_c is None else Formula(log_c, "log_c")
         family = Family(phi, coefficients, constant, support, closed_form)
         values = initial_values(phi.parameters)

@@ -149,10 +149,8 @@ class Search[E: Evaluation]:
         # Far from the optimum the gradient needs few digits.
         tol = max(self.problem.tol, _OF_SLOPE * min(1.0, self._slope))
         last, gradient = self.run(x, tol)
-        named = {
-            h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
-            for h in self.members
-        }
+        entries = [(h.value_name, h.shape) for h in self.members]
+        named = {name: np.broadcast_to(gradient.get(name, 0.0), shape) for name, shape in entries}
         self.last, last.gradient = last, named
         if self.best is None or last.objective > self.best.objective:
             self.best = last

@@ -100,10 +100,8 @@ class MultivariateNormal(MultiLikelihood):
             for j in range(i + 1):
                 total = float(i == j) - sum(L[i][k] * W[k][j] for k in range(j, i))
                 W[i][j] = total / L[i][i]
-        lam = [
-            [sum(W[r][p] * W[r][q] for r in range(max(p, q), P)) for q in range(P)]
-            for p in range(P)
-        ]
+        each = range(P)
+        lam = [[sum(W[r][p] * W[r][q] for r in each[max(p, q) :]) for q in each] for p in each]
         log_peak = -0.5 * P * _LOG_2PI - sum(np.log(L[p][p]) for p in range(P))
         return self.vectors(params), lam, log_peak
 

@@ -38,9 +38,8 @@ def lazy_rows(
     tasks = [dask.delayed(function)(shared, block) for block in rows.to_delayed().ravel()]
     results = {}
     for name, (dtype, shape, axis) in arrays.items():
-        parts = [
-            da.from_delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
-            for task, size in zip(tasks, rows.chunks[0], strict=True)
-        ]
+        shapes = [(*shape[:axis], size, *shape[axis + 1 :]) for size in rows.chunks[0]]
+        pairs = zip(tasks, shapes, strict=True)
+        parts = [da.from_delayed(task[name], own, dtype) for task, own in pairs]
         results[name] = da.concatenate(parts, axis=axis)
     return results

@@ -187,9 +187,7 @@ _WITHOUT_UFUNC: dict[type[ScalarOp], Call] = {
     Clip: lambda x, lower, upper: np.maximum(np.minimum(x, upper), lower),
     Identity: np.array,
     Log1mexp: lambda x: np.where(x < _LOG_HALF, np.log1p(-np.exp(x)), np.log(-np.expm1(x))),
-    Second: lambda x, y: np.array(
-        np.broadcast_to(y, np.broadcast_shapes(np.shape(x), np.shape(y)))
-    ),
+    Second: lambda x, y: np.array(np.broadcast_arrays(x, y)[1]),
     Softplus: lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
 }
 

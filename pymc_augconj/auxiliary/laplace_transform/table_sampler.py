@@ -192,10 +192,8 @@ class TiltedSampler:
             left = np.array([panel[1] for panel in pending])[:, None]
             width = np.array([panel[2] for panel in pending])[:, None]
             v = left + 0.5 * width * (1.0 + np.cos(angle))
-            h, mass, error = (
-                values.reshape(v.shape)
-                for values in untilted_log_density(self.distribution, np.exp(v.ravel()))
-            )
+            found = untilted_log_density(self.distribution, np.exp(v.ravel()))
+            h, mass, error = (values.reshape(v.shape) for values in found)
             coefficients = h @ to_coefficients.T
             mass = mass.max(axis=1)
             tail = np.abs(coefficients[:, -2:]).max(axis=1) * mass

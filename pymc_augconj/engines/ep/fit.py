@@ -61,10 +61,11 @@ class _EPBound:
     def __init__(self, family: EPFamily, point: Point) -> None:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
-        groups = [
-            SiteGroup(site.rows, LikelihoodDensity(site.likelihood, y, site.params(point)))
-            for site, y in zip(family.model.sites, family.y, strict=True)
+        pairs = zip(family.model.sites, family.y, strict=True)
+        densities = [
+            (s.rows, LikelihoodDensity(s.likelihood, y, s.params(point))) for s, y in pairs
         ]
+        groups = [SiteGroup(rows, density) for rows, density in densities]
         prior = ModelPrior(self.prior, family.priors.groups, solver=family.preferred.name)
         self.objective = EPObjective(prior, groups, family.power)
 

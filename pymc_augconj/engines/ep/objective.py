@@ -73,10 +73,8 @@ def all_moments(
     groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked: Any
 ) -> Tilted:
     """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``."""
-    parts = [
-        site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)
-        for group in groups
-    ]
+    own = [(g.density, cavity_mean[g.rows], cavity_var[g.rows]) for g in groups]
+    parts = [site_moments(*given, **asked) for given in own]
     if len(groups) == 1 and parts[0].mean.size == cavity_mean.size:
         return parts[0]
     fields: dict[str, Any] = {}

@@ -116,10 +116,8 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
     """Return whether latents enter, or held sites tie, two groups of predictors."""
-    groups = [
-        (tuple(range(site.shape[0])),) if site.name in held else site.likelihood.groups
-        for site in model.sites
-    ]
+    whole = [((tuple(range(site.shape[0])),), site) for site in model.sites]
+    groups = [own if s.name in held else s.likelihood.groups for own, s in whole]
     try:
         find_components(model, groups, [[read(p) for read in model.maps] for p in points])
     except AugmentationError:

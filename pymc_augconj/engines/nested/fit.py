@@ -110,10 +110,8 @@ class Surface:
         values, axes = np.linalg.eigh(self._hessian())
         self._precision = axes @ np.diag(np.maximum(values, _LARGEST_STD**-2)) @ axes.T
         std = 1.0 / np.sqrt(np.maximum(values, _LARGEST_STD**-2))
-        widths = [
-            [self._width(sign * axis, s) for axis, s in zip(axes.T, std, strict=True)]
-            for sign in (-1.0, 1.0)
-        ]
+        pairs = list(zip(axes.T, std, strict=True))
+        widths = [[self._width(sign * axis, s) for axis, s in pairs] for sign in (-1.0, 1.0)]
         return Scaling.of_widths(self.mode, axes, np.array(widths[0]), np.array(widths[1]))
 
     def _hessian(self) -> Array:

@@ -122,10 +122,8 @@ class NestedPosterior:
         every = self.density.scaling.theta(z)
         bounds = [(s.min(axis=0), s.max(axis=0)) for s in (self.h, self.lam)]
         for x, row, weights in zip(every, z, self.density.site_weights(z), strict=True):
-            sites = [
-                np.clip(weights @ known, *ends)
-                for known, ends in zip((self.h, self.lam), bounds, strict=True)
-            ]
+            pairs = zip((self.h, self.lam), bounds, strict=True)
+            sites = [np.clip(weights @ known, *ends) for known, ends in pairs]
             near = int(np.argmin(np.sum((self.density.z - row) ** 2, axis=1)))
             for h, lam in (sites, (self.h[near], self.lam[near])):
                 try:

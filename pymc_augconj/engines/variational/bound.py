@@ -119,10 +119,8 @@ class BoundFamily:
         # Any, because engines with targets of their own do not use the rule.
         self.rule: Any = rule
         self.warms_up = model.has_bounded_densities
-        self.layout = SiteLayout(
-            [site.shape for site in model.sites],
-            [rule is not None and rule.full(site) for site in model.sites],
-        )
+        full = [rule is not None and rule.full(site) for site in model.sites]
+        self.layout = SiteLayout([site.shape for site in model.sites], full)
         self.priors = LatentPriors(model, points, self.layout.coupling)
         groups = self.priors.groups
         self.preferred = choose_solver(model.blocks, groups, fit=True)

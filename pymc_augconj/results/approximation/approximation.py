@@ -264,10 +264,8 @@ class Approximation(Fit):
     def _drawn(self, rng: Generator, whitened: list[Array]) -> dict[str, Array]:
         blocks, draws = self._latents.prior.factorized().blocks, len(whitened[0])
         scaled = [b.scale(v) for b, v in zip(blocks, whitened, strict=True)]
-        known: dict[str, Array] = {
-            name: np.broadcast_to(value, (draws, *np.shape(value)))
-            for name, value in self.theta.items()
-        }
+        shapes = {name: (draws, *np.shape(value)) for name, value in self.theta.items()}
+        known = {name: np.broadcast_to(self.theta[name], shape) for name, shape in shapes.items()}
         entries: dict[str, Array] = {}
         for b, v, value in zip(blocks, whitened, self._latents.values(scaled), strict=True):
             block = b.block

@@ -53,10 +53,8 @@ class Labels:
     def array(self, name: str, values: Array) -> xr.DataArray:
         """Return ``values`` as a labelled array."""
         dims = self.of(name, np.ndim(values))
-        coords = {
-            dim: self.coords.get(dim, np.arange(size))
-            for dim, size in zip(dims, np.shape(values), strict=True)
-        }
+        pairs = zip(dims, np.shape(values), strict=True)
+        coords = {dim: self.coords.get(dim, np.arange(size)) for dim, size in pairs}
         return xr.DataArray(values, dims=dims, coords=coords, name=name)
 
     def dataset(self, values: Mapping[str, Array]) -> xr.Dataset:

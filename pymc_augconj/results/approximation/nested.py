@@ -299,10 +299,8 @@ class NestedApproximation(Fit):
         blocks = self.nested.model.blocks
         largest = max(b.size ** (2 if b.is_correlated else 1) for b in blocks)
         size = max(1, _CHUNK // largest)
-        parts = [
-            evaluate({name: value[i : i + size] for name, value in entries.items()}, rng)
-            for i in range(0, draws, size)
-        ]
+        slices = [slice(i, i + size) for i in range(0, draws, size)]
+        parts = [evaluate({k: v[own] for k, v in entries.items()}, rng) for own in slices]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _log_likelihood(self, drawn: list[tuple[Given, Array]]) -> dict[str, Array]:

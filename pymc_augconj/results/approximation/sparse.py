@@ -254,10 +254,7 @@ def approximation_of(
         return SparseApproximation(**facts, _value_names=names)
     sizes = {site.name: site.size for site in lgm.sites}
     # A vector-valued observation has one log density.
-    shapes = {
-        name: value.shape if value.size == sizes[name] else value.shape[:-1]
-        for name, value in observed.items()
-    }
+    shapes = {k: v.shape if v.size == sizes[k] else v.shape[:-1] for k, v in observed.items()}
     pointwise = PointwiseLogLikelihood(lgm, point, shapes)
     return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
 

@@ -285,10 +285,8 @@ def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     std = reference.std(axis=(0, 1), ddof=1)
     mean_diff = np.abs(draws.mean(axis=(0, 1)) - reference.mean(axis=(0, 1)))
     mcse = np.hypot(azs.mcse(draws, **_AXES), azs.mcse(reference, **_AXES))
-    distance = [
-        wasserstein_distance(draws[:, :, k].ravel(), reference[:, :, k].ravel()) / std[k]
-        for k in range(std.size)
-    ]
+    both = [(draws[:, :, k].ravel(), reference[:, :, k].ravel()) for k in range(std.size)]
+    distance = [wasserstein_distance(*pair) / s for pair, s in zip(both, std, strict=True)]
     largest = {
         "mean_diff": mean_diff / std,
         "mean_diff_z": mean_diff / mcse,

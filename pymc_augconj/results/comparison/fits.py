@@ -130,19 +130,15 @@ def common_posteriors(
     names = _common_names(posteriors, var_names, filter_vars)
     first_name = next(iter(posteriors))
     first = _select(posteriors[first_name][names], coords)
-    return {
-        fit: _with_layout_of(first, _select(ds[names], coords), first_name, fit)
-        for fit, ds in posteriors.items()
-    }
+    chosen = {fit: _select(ds[names], coords) for fit, ds in posteriors.items()}
+    return {fit: _with_layout_of(first, ds, first_name, fit) for fit, ds in chosen.items()}
 
 
 def scalar_draws(posterior: xr.Dataset) -> np.ndarray:
     """Stack every scalar entry of every variable: shape (chain, draw, entry), float64."""
     n_chain, n_draw = (posterior.sizes[dim] for dim in SAMPLE_DIMS)
-    columns = [
-        variable.values.reshape(n_chain, n_draw, -1).astype(float)
-        for variable in posterior.values()
-    ]
+    values = [variable.values.astype(float) for variable in posterior.values()]
+    columns = [each.reshape(n_chain, n_draw, -1) for each in values]
     return np.concatenate(columns, axis=-1)
 
 
