@@ -8,7 +8,11 @@ value are one observation z of it, and the rest of them depends on β alone: wit
     (A K Aᵀ + Λ⁻¹)⁻¹H = Λ W + ΛA Λᵤ⁻¹C⁻¹H̄,         M = I + WᵀΛW + H̄ᵀC⁻¹H̄ = L_M L_Mᵀ,
     E[β] = M⁻¹ (Wᵀh + H̄ᵀC⁻¹z),                     α = h − ΛA z − ΛWβ + ΛAΛᵤ⁻¹C⁻¹(z − H̄β),
 
-and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, ε, ξ_β) gives
+log|I + ΛC| is log|Λᵤ| + log|C| + log|M|, and, by the forward pass of the filter alone,
+
+    hᵀE[η] = zᵀΛᵤz − zᵀC⁻¹z + |L_M⁻¹(Wᵀh + H̄ᵀC⁻¹z)|².
+
+By Matheron's rule ν = (ξ, ε, ξ_β) gives
 
     β = E[β] + L_M⁻ᵀ ξ_β,        u = Sξ + K C⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
 
