@@ -34,6 +34,8 @@ _FEWEST_FOR_GRADIENT = 6
 BY_ENTRY = "entries of "
 #: Prefix of the names of updates of a vector and a scalar that multiply each other.
 EXCHANGE = "exchange of "
+# Parameters of likelihoods and of the prior that move together where sites are held.
+_MOST_TOGETHER = 10
 # Larger vectors are left to PyMC.
 LARGEST_SLICED = 60
 # Order of the largest inverse by which scales of latents are drawn with these integrated out.
@@ -56,7 +58,8 @@ class Plan:
     With groups of predictors, ``of_blocks`` has the hyperparameters of move 3 by latent block.
     ``level`` is a part of ``likelihood``, and ``by_column`` the part of ``by_entry`` that scales
     latents: what these scales depend on is in ``joint`` too. ``factors`` are there where latents
-    are not drawn all at once.
+    are not drawn all at once. ``followed`` is a part of ``collapsed``: parameters of likelihoods of
+    which held sites are functions.
     """
 
     likelihood: tuple[Hyperparameter, ...]
@@ -69,6 +72,7 @@ class Plan:
     by_column: tuple[Hyperparameter, ...] = ()
     of_blocks: Mapping[str, tuple[Hyperparameter, ...]] = field(default_factory=dict)
     factors: Factors | None = None
+    followed: tuple[Hyperparameter, ...] = ()
 
     @cached_property
     def moves(self) -> dict[str, tuple[Hyperparameter, ...]]:
@@ -102,7 +106,8 @@ class Plan:
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
         """Return the plan restricted to some hyperparameters."""
         moves = ("likelihood", "level", "joint", "collapsed", "prior_only", "by_entry", "by_column")
-        some: dict[str, Any] = {move: tuple(filter(keep, getattr(self, move))) for move in moves}
+        names = (*moves, "followed")
+        some: dict[str, Any] = {name: tuple(filter(keep, getattr(self, name))) for name in names}
         of_blocks = {name: tuple(filter(keep, own)) for name, own in self.of_blocks.items()}
         some["of_blocks"] = {name: own for name, own in of_blocks.items() if own}
         return replace(self, **some)
@@ -126,8 +131,11 @@ def make_plan(
     ours = [h for h in few if h not in by_entry]
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
     moves["prior"] = "joint" if grouped else "collapsed"
+    followed = tuple(h for h in ours if not grouped and _is_followed(model, held, h))
+    if sum(h.size for h in ours if h in followed or h.role == "prior") > _MOST_TOGETHER:
+        followed = ()
     chosen = {
-        move: tuple(h for h in ours if moves[h.role] == move)
+        move: tuple(h for h in ours if ("collapsed" if h in followed else moves[h.role]) == move)
         for move in ("likelihood", "joint", "collapsed", "prior_only")
     }
     of_blocks: dict[str, tuple[Hyperparameter, ...]] = {}
@@ -153,7 +161,19 @@ def make_plan(
         by_column=by_column,
         of_blocks=of_blocks,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in (*ours, *by_entry)),
+        followed=followed,
     )
+
+
+def _is_followed(
+    model: LatentGaussianModel, held: Collection[str], hyperparameter: Hyperparameter
+) -> bool:
+    """Return whether it is a parameter of held sites alone, which may be functions of it."""
+    own = [site for site in model.sites if _is_read(hyperparameter, [site.params])]
+    kinds = [site.likelihood for site in own]
+    alone = all(k.n_predictors == 1 and not (k.levels or k.cutpoints) for k in kinds)
+    is_held = bool(own) and {site.name for site in own} <= set(held)
+    return is_held and alone and model.is_independent
 
 
 def _inverse(model: LatentGaussianModel) -> int:

@@ -174,7 +174,8 @@ class PythonGibbs(BlockedStep):
         self._remaining, self._taken = -1, 0
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         lgm, probes, plan = self.recognition.model, self.recognition.probes, self.plan
-        names, moving = ([h.value_name for h in own] for own in (plan.updated, plan.likelihood))
+        moved = (*plan.likelihood, *plan.followed)
+        names, moving = ([h.value_name for h in own] for own in (plan.updated, moved))
         over_grid = self._solver.augments and any(b.grid for b in lgm.blocks)
         how = {"by_moments": plan.factors is not None, "over_grid": over_grid}
         sites = partial(HeldSites, lgm, self.held, names, probes, moving=moving, **how)

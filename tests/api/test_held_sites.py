@@ -9,6 +9,7 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 import pymc_augconj as pac
 from pymc_augconj.errors import UncertainEvidenceError
@@ -188,3 +189,24 @@ def test_a_student_t_has_the_same_posterior_with_held_sites():
         first, second = (function(draws) for draws in found.values())
         error = np.hypot(mcse(first), mcse(second))
         assert np.all(np.abs(first.mean(axis=0) - second.mean(axis=0)) < 5.0 * error)
+
+
+def test_a_shift_moves_with_the_level_of_what_it_shifts():
+    """Given the level a shift hardly moves: 700 effective draws."""
+    y, noise = 0.5 + np.exp(0.5 * stats.norm.ppf(np.linspace(0.01, 0.99, 60))), 0.5
+    with pm.Model() as model:
+        shift, level = pm.Uniform("shift", 0.0, y.min()), pm.Normal("level", 0.0, 1.0)
+        density = pm.LogNormal.dist(level, noise)
+        pm.Potential("y", pm.logp(density, y - shift))
+    drawn = pac.sample(2000, model=model, chains=2, random_seed=1, **QUIET)["posterior"]["shift"]
+    assert float(az.ess(drawn)) > 2000.0
+    grid, error = np.linspace(0.0, y.min(), 4001)[:-1], float(az.mcse(drawn))
+    logs = np.log(y[:, None] - grid)
+    mean = logs.sum(axis=0) / (noise**2 + y.size)
+    # At its mean given the shift the level's density is the same for all shifts.
+    fit = -0.5 * (((logs - mean) / noise) ** 2).sum(axis=0) - 0.5 * mean**2
+    for jacobian in (1.0, 0.0):
+        log_mass = fit - jacobian * logs.sum(axis=0)
+        mass = np.exp(log_mass - log_mass.max())
+        expected = float(grid @ mass / mass.sum())
+        assert (abs(float(drawn.mean()) - expected) < 5.0 * error) == bool(jacobian)

@@ -537,11 +537,13 @@ def rates_and_priors():
 
 
 def classes():
-    """Cutpoints that move with the level of effects."""
+    """Cutpoints that move with the level of effects, and a shape that sites follow."""
     a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 0.5), shape=2)
     c = cutpoints("c", [-2.0, 2.0], 0.6)
     y = pm.Data("y data", np.arange(40) % 3)
     pm.OrderedLogistic("y", a[GROUP % 2], cutpoints=c, observed=y)
+    times, rate = pm.Data("y2 data", np.ones(20)), pm.math.exp(a[GROUP[:20] % 2])
+    pm.Gamma("y2", pm.Gamma("shape", 6.0, 4.0), rate, observed=times)
 
 
 def items():
@@ -560,7 +562,7 @@ def native(joint_distribution):
 
     class Native(joint_distribution):
         factor = tilt = 1.0
-        shift = 0
+        shift, follows = 0, True
 
         def _moved(self, point, observed, learned):
             self.put(observed)
@@ -573,11 +575,13 @@ def native(joint_distribution):
             fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
             by_row = np.roll(loop._entries.by_row, self.shift, axis=1)
             loop._entries = loop._entries._replace(by_row=by_row)
-            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by)
+            moves = p.moves_sites and self.follows
+            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by, moves_sites=moves)
             updates = self.step._updates
             block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.
-            assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0 or self.shift
+            is_right = self.follows and self.factor * self.tilt == 1.0 and not self.shift
+            assert len(block.outputs) == 10 or not is_right
             return [point, *block.points()][-1]
 
     return Native
@@ -595,7 +599,10 @@ def test_the_joint_distribution_is_kept(native, build):
 @pytest.mark.parametrize(
     ("build", "wrong"),
     [
-        *((slopes, {"factor": 2.0}), (rates_and_priors, {"tilt": 3.0}), (items, {"shift": 1})),
+        (slopes, {"factor": 2.0}),
+        (rates_and_priors, {"tilt": 3.0}),
+        (items, {"shift": 1}),
+        (classes, {"follows": False}),
     ],
 )
 def test_that_of_a_wrong_loop_is_not(native, build, wrong):

@@ -4,12 +4,13 @@ It is given by the augmented likelihood itself, which draws ω; or it is *held*,
 asked the same. The site of a likelihood without an ω is *exact*, the likelihood as a function of
 the predictors.
 
-Where parameters θ of a density move given the latents alone, its sites follow them. With m and v
+Where parameters θ of a density move, its sites follow them. With m and v
 the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
 and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
 −E ∂² log p = (2ℓ₀ − ℓ₊ − ℓ₋)/d². The first changes h by what it changed itself since the sites were
 chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Any
-sites that are a function of θ are exact, as long as θ does not move while they are in use.
+sites that are a function of θ are exact: given the latents θ moves while they are not in use, and
+with the latents integrated out they move with it.
 """
 
 from __future__ import annotations
@@ -48,10 +49,14 @@ class Held:
         self, rng: Any, y: Array, eta: Array, params: Mapping[str, Array], group: int
     ) -> tuple[Array, Array]:
         """Return the sites in place of ω: one object until they change."""
+        return self.follow(y, params)
+
+    def follow(self, y: Array, params: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Return the sites at some parameters, which they are those of from now on."""
         chosen = self.held_sites.of(self._site.name)
         reference = self.held_sites.references.get(self._site.name)
         if reference is not None and not (self._at[0] is chosen and self._at[1] is params):
-            self._at = chosen, params, self._follow(chosen, reference, y, params)
+            self._at = chosen, params, self._moved(chosen, reference, y, params)
         return self.sites()
 
     def sites(self, *given: Any) -> tuple[Array, Array]:
@@ -60,7 +65,7 @@ class Held:
         found: tuple[Array, Array] = self._at[2] if self._at[0] is chosen else chosen
         return found
 
-    def _follow(
+    def _moved(
         self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Mapping[str, Array]
     ) -> tuple[Array, Array]:
         h, lam = chosen[0][0], chosen[1][0, 0]

@@ -141,16 +141,22 @@ class SiteTerms:
         return weighted_sum(sites.scales, [term.at_origin for term in self._terms()[0]])
 
     def log_base(self, sites: SiteSum, names: Set[Any]) -> float:
-        """Return Σ log p(y | η = e) of exact sites that depend on ``names``.
+        """Return Σ log p(y | η = e) of exact sites that depend on ``names``, and Σ h e − ½ λ e².
 
-        ``sites`` are those of :meth:`at`; others count where they are scaled, which is constant.
+        The last is of held sites that do. ``sites`` are those of :meth:`at`; others count where
+        they are scaled, which is constant.
         """
         pairs = zip(self._scaled, sites.scales, strict=False)
         total = sum(term.log_density(c) for term, c in pairs)
         for i in self._rest or ():
             data, _ = self._members[i]
-            if data.exact and not names.isdisjoint(data.site.params.names):
+            if names.isdisjoint(data.site.params.names):
+                continue
+            if data.exact:
                 total += _log_density(data, self._points[i])
+            elif isinstance(data.how, Held):
+                (h, lam), e = data.how.sites(), self._points[i]
+                total += float(np.sum(e * (h - 0.5 * np.einsum("pqn,qn->pn", lam, e))))
         return total
 
     def _terms(self) -> tuple[list[_Term], tuple[float, ...]]:
@@ -224,12 +230,13 @@ class Part:
 
     ``latents`` are those of each of the model's ``blocks``, and ``members`` observed variables with
     the group of the predictors of each, of which ``rows`` are those in the stacked η. ``collapsed``
-    names the updates of hyperparameters that integrate out its latents. ``factors`` are parts of
-    its latents given the others, of the same predictors; empty where all are drawn at once.
-    ``shifts`` are directions that the data do not determine, and ``joint_share`` the share of steps
-    that draw all factors at once. ``factorizes`` says whether values of θ without a chol(K) are
-    outside the support of move 3. ``eta`` and ``log_prior`` are the predictors and the log prior
-    density of the latents that were drawn last.
+    names the updates of hyperparameters that integrate out its latents; with ``sites_follow`` some
+    are parameters that held sites follow. ``factors`` are parts of its latents given the others, of
+    the same predictors; empty where all are drawn at once. ``shifts`` are directions that the data
+    do not determine, and ``joint_share`` the share of steps that draw all factors at once.
+    ``factorizes`` says whether values of θ without a chol(K) are outside the support of move 3.
+    ``eta`` and ``log_prior`` are the predictors and the log prior density of the latents that were
+    drawn last.
     """
 
     blocks: tuple[int, ...]
@@ -245,6 +252,7 @@ class Part:
     shifts: list[Shift] = field(default_factory=list)
     factorizes: bool = False
     joint_share: float = 0.0
+    sites_follow: bool = False
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
 
@@ -269,11 +277,17 @@ class Part:
         ``how`` is passed to the part's solver.
         """
         prior = self.priors.at(point).factorized()
-        for data, _ in self.members:
-            data.params = data.site.params(point)
+        self.take([data for data, _ in self.members], point)
         sites = self.sites.at(prior.offset)
         posterior = self.solver.posterior(prior, sites, **how)
         return Conditional(posterior, self.sites.at_origin(sites))
+
+    def take(self, members: Sequence[SiteData], point: Point) -> None:
+        """Take the parameters of some observed variables, which held sites may follow."""
+        for data in members:
+            data.params = data.site.params(point)
+            if self.sites_follow and isinstance(data.how, Held):
+                data.how.follow(data.y, data.params)
 
     def approximation(self, point: Point, sites: HeldSites, *, settle: bool = False) -> Conditional:
         """Return the same given the sites that were chosen for all observed variables."""
@@ -323,7 +337,7 @@ def make_parts(
             SiteTerms(members, layout, priors.groups), priors, solver,
             [name for name in names if plan.moves.get(name)], tilted,
             # f(θ, ν) takes chol(K).
-            factorizes=bool(held),
+            factorizes=bool(held), sites_follow=bool(plan.followed),
         )  # fmt: skip
         if plan.factors is not None:
             blocks = plan.factors.blocks

@@ -215,8 +215,7 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
         total = float(model.log_prior(candidate))
         if not np.isfinite(total):
             return -np.inf
-        for data in moving:
-            data.params = data.site.params(candidate)
+        part.take(moving, candidate)
         prior = part.priors.at(candidate)
         if part.factorizes:
             prior = prior.factorized()

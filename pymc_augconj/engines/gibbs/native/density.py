@@ -13,7 +13,7 @@ from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
 from .compilation import inner, inner_in_any_order, inner_with_arrays
-from .held import OF_PARAMETERS, log_density, log_sum, predict, read_part
+from .held import OF_PARAMETERS, hold, log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
@@ -158,6 +158,9 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     for i in range(p.scales.size):
         if not r[p.scales[i]] >= 0.0:
             return True
+    if p.moves_sites and how == BY_ENSEMBLE:
+        read_part(p.held, r, w.file, OF_PARAMETERS)
+        hold(p, w)
     for e in range(sums.size):
         sums[e] = 0.0
     for k in range(p.factors.shape[0]):

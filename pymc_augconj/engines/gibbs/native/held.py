@@ -89,7 +89,7 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
 
 
 @inner_with_arrays
-def follow(p: Problem, w: Work) -> None:
+def _follow(p: Problem, w: Work) -> None:
     """Write the held sites at the present parameters as :class:`.Held` does."""
     h, lam, mean, step, slope, curvature = w.record
     eta, found, tables = np.empty(w.h.size), np.empty((3, w.h.size)), p.held.tables
@@ -111,6 +111,24 @@ def follow(p: Problem, w: Work) -> None:
             added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
             w.h[k] += change + added * mean[k]
             w.lam[k] += added
+
+
+@inner_in_any_order
+def add_up(p: Problem, w: Work) -> None:
+    """Add up what depends on ω and held sites."""
+    for e in range(w.value.size):
+        total = p.fixed[e]
+        for k in range(np.uint64(p.weights[e]), np.uint64(p.weights[e + 1])):
+            total += p.by[k] * w.omega[np.uint64(p.of[k])]
+        w.value[e] = total
+
+
+@inner
+def hold(p: Problem, w: Work) -> None:
+    """Take the held sites of the present parameters; add up what depends on them."""
+    if w.h.size:
+        _follow(p, w)
+    add_up(p, w)
 
 
 @inner

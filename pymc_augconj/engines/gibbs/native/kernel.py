@@ -24,7 +24,7 @@ from pymc_augconj.python_mode.elementary import exp, log1p
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .compilation import WITHOUT_COUNTS, inner, inner_in_any_order, inner_with_arrays
+from .compilation import WITHOUT_COUNTS, inner, inner_with_arrays
 from .density import (
     ALONG_RIDGE,
     BY_ENSEMBLE,
@@ -40,10 +40,11 @@ from .entries import Entries
 from .entry_slices import update_entries
 from .held import (
     OF_PARAMETERS,
+    add_up,
     begin_ensemble,
     choose,
     draw_by_slices,
-    follow,
+    hold,
     log_sum,
     predict,
     present,
@@ -67,11 +68,11 @@ def _find_direction(p: Problem, w: Work, theta: Array, number: int) -> bool:
     for k in range(w.omega.size):
         w.kept[k] = w.omega[k]
         w.omega[k] = 0.5 if first <= k < last else 0.0
-    _add_up(p, w)
+    add_up(p, w)
     found = evaluate(p, w, theta, BY_EVIDENCE)
     for k in range(w.omega.size):
         w.omega[k] = w.kept[k]
-    _add_up(p, w)
+    add_up(p, w)
     if not found:
         return False
     b = w.level[1]
@@ -213,25 +214,7 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             elif kind == TILTED_LAPLACE:
                 h += r[p.second[k]]
             w.omega[first_h + k] = h
-    _add_up(p, w)
-
-
-@inner
-def hold(p: Problem, w: Work) -> None:
-    """Take the held sites of the present parameters; add up what depends on them."""
-    if w.h.size:
-        follow(p, w)
-    _add_up(p, w)
-
-
-@inner_in_any_order
-def _add_up(p: Problem, w: Work) -> None:
-    """Add up what depends on ω and held sites."""
-    for e in range(w.value.size):
-        total = p.fixed[e]
-        for k in range(np.uint64(p.weights[e]), np.uint64(p.weights[e + 1])):
-            total += p.by[k] * w.omega[np.uint64(p.of[k])]
-        w.value[e] = total
+    add_up(p, w)
 
 
 @inner

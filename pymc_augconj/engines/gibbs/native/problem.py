@@ -67,8 +67,8 @@ class Problem(NamedTuple):
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
-    moves_predictors : bool
-        Whether predictors depend on ``likelihood``.
+    moves_predictors, moves_sites : bool
+        Whether predictors depend on ``likelihood``, and held sites on ``theta``.
     number, kind, first, second, log_peak, sites
         Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
     design : Design
@@ -111,6 +111,7 @@ class Problem(NamedTuple):
     of: Index
     by: Array
     moves_predictors: bool
+    moves_sites: bool
     number: Array
     kind: Index
     first: Index
@@ -196,6 +197,7 @@ def make_problem(
         std=std[order],
         **sums._asdict(),
         moves_predictors=not set(own["likelihood"]).isdisjoint(chain.priors.names),
+        moves_sites=bool(plan.followed),
         **sites.drawn._asdict(),
         sites=sites.sites,
         design=make_design(slots, sites.not_exact, np.argsort(order), offset),
@@ -290,7 +292,7 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     further = plan.by_column or plan.exchanges or plan.factors or is_left
     means = {name for b in model.blocks if b.mean is not None for name in b.mean.names}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
-    of_prior = {h.value_name for h in plan.collapsed}
+    of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}
     moving = moving or not of_prior.isdisjoint(of_held)
     moving = moving or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
