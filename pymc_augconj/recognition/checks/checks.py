@@ -314,8 +314,9 @@ def _check_rows(
             raise NotAffineError(str(cause))
         raise RecognitionError(
             f"{site.label}: expected a density that is a product over "
-            "observations, found that one observation's depends on the others; sample this model "
-            "with pm.sample's NUTS"
+            "observations, found that one observation's depends on the others (as by "
+            "pytensor.scan: write it as pm.GaussianRandomWalk, pm.AR or cumsum); or sample this "
+            "model with pm.sample's NUTS"
         )
 
 

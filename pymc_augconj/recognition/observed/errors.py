@@ -160,12 +160,20 @@ def not_affine(rv: Variable, eta: TensorVariable, latents: Latents) -> str:
     alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
     names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
     listed = " and ".join(repr(name) for name in names)
+    how = "a sum of latents with coefficients that do not depend on them"
+    if op == "Scan":
+        how = (
+            "pm.GaussianRandomWalk or x0 + (sigma * e).cumsum() if it is a random walk, as pm.AR "
+            "if it is an autoregression, since the steps of pytensor.scan are not read"
+        )
     return (
         f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
         f"latent variables, but it is not in {listed} (through the operation {op}); "
-        f"write it as a sum of latents with coefficients that do not depend on them{BY_TURNS}"
+        f"write it as {how}{BY_TURNS}"
     )
 
+
+_OF_SERIES = ("RandomWalkRV", "AutoRegressiveRV")
 
 # PyMC's name for the potential of a process that it has integrated out.
 _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
@@ -182,6 +190,21 @@ def has_integrated_process(model: ModelIndex, outcomes: Iterable[Variable]) -> b
     joint = [rv for rv in vectors if about_joint_normal(rv) is not None]
     return any(model.parents_of(distribution_parameters(rv)[1:]) for rv in joint) or any(
         potential.name.startswith(_OF_MARGINAL_APPROX) for potential in model.potentials
+    )
+
+
+def missing_together(rv: Variable) -> str:
+    """Return a description of missing entries of vectors, and an alternative."""
+    inner = type(rv.owner.inputs[0].owner.op).__name__
+    how = "leave the missing entries out instead"
+    if inner in _OF_SERIES:
+        how = (
+            "let the whole series be a latent variable, and observe it with noise: "
+            "pm.Normal('y', series, noise, observed=…)"
+        )
+    return (
+        "the missing entries of a masked array, which PyMC keeps together with the observed ones "
+        f"({how})"
     )
 
 
@@ -209,6 +232,12 @@ def no_latent(
         )
     for rv in model.free_RVs:
         op_name = type(rv.owner.op).__name__
+        if op_name == "PartialObservedRV":
+            return RecognitionError(
+                "expected a Gaussian latent variable, such as a pm.gp.Latent prior or a Normal, in "
+                f"a predictor, found none beside {rv.name!r}, {missing_together(rv)}; or sample "
+                "this model with pm.sample's NUTS"
+            )
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
             what = (
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
@@ -224,7 +253,7 @@ def no_latent(
                 f"{what}sample this model with pm.sample's NUTS (without the transform it would be "
                 f"refused, too: {why})"
             )
-        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
+        if op_name in _OF_SERIES:
             return RecognitionError(
                 f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
                 "variable: expected normal innovations and a normal init_dist, of a random walk "

@@ -167,7 +167,9 @@ class RowParameters:
         if any(isinstance(leaf, SharedVariable) for leaf in leaves if is_tensor(leaf)):
             return []
         sources = [leaf for leaf in leaves if leaf in self._random]
-        small = all(np.prod(static_shape(source)) <= _LARGEST_VECTOR for source in sources)
+        shapes = [static_shape(source) for source in sources]
+        # A shared vector may have as many entries as there are rows: categories, say.
+        small = all(np.prod(s) <= _LARGEST_VECTOR and not self._has_rows(s) for s in shapes)
         return sources if small else []
 
     def _differs(self, var: Variable) -> bool:

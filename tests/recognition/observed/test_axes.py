@@ -6,7 +6,9 @@ import warnings
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+from pytensor import scan
 
 import pymc_augconj as pac
 
@@ -204,3 +206,34 @@ def test_missing_entries_of_a_mixture_are_refused():
         pm.ZeroInflatedPoisson("y", 0.5, exp(process()[:, None]), observed=masked(COUNTS))
     with pytest.raises(pac.NotAffineError, match=r"masked.*leave the missing entries out"):
         pac.recognize(model)
+
+
+def test_missing_entries_of_a_series_are_told_to_be_latent():
+    y = np.ma.masked_array(np.zeros(9), np.arange(9) == 4)
+    with pytest.warns(Warning, match="missing values"), pm.Model() as model:
+        pm.AR("y", [pm.Normal("rho")], init_dist=pm.Normal.dist(), observed=y)
+    with pytest.raises(pac.RecognitionError, match=r"let the whole series be a latent"):
+        pac.recognize(model)
+
+
+def test_a_walk_by_scan_is_told_to_be_a_sum():
+    with pm.Model() as model:
+        s, e = pm.HalfNormal("s"), pm.Normal("e", shape=5)
+        start = pt.constant(0.0, dtype="float64")
+        path = scan(
+            lambda e, at, s: at + s * e,
+            sequences=[e], outputs_info=[start], non_sequences=[s], return_updates=False,
+        )  # fmt: skip
+        pm.Normal("y", path, 1.0, observed=np.ones(5))
+    with pytest.raises(pac.NotAffineError, match=r"cumsum\(\) if it is a random walk"):
+        pac.recognize(model)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_as_many_rows_as_categories(number):
+    with pm.Model() as model:
+        shares = pm.Gamma("shares", 2, 1, shape=3)
+        rates = exp(pm.Normal("b", shape=number))[:, None] * shares
+        y = np.tile([1, 2, 3], (number, 1))
+        pm.DirichletMultinomial("y", n=6, a=rates, observed=y)
+    assert "DirichletMultinomial" in str(pac.recognize(model))
