@@ -369,16 +369,22 @@ class PythonGibbs(BlockedStep):
         given = {name: point[name] for name in names if name not in ours}
         if not ours:
             return point
+        # Those of a companion too: where they equal their mean, their scale would go to zero.
+        hypers = [h for h in self.recognition.model.hyperparameters if h.value_name in ours]
+        latents = ours.difference(h.value_name for h in hypers)
         moved = dict(point)
-        for _ in range(_START_ATTEMPTS):
-            # Those of a companion too: where they equal their mean, their scale would go to zero.
-            for h in (h for h in self.recognition.model.hyperparameters if h.value_name in ours):
+        for attempt in range(_START_ATTEMPTS):
+            share = 0.7**attempt  # of the way from the default, which is possible
+            for h in hypers:
                 jitter = self.rng.uniform(-_START_JITTER, _START_JITTER, h.shape)
-                moved[h.value_name] = np.asarray(point[h.value_name] + jitter)
+                moved[h.value_name] = np.asarray(point[h.value_name] + share * jitter)
             if np.isfinite(self.recognition.model.log_prior(moved)):
                 # The latents have no prior where a standard deviation is negative, say.
                 with suppress(NotPositiveDefiniteError):
-                    drawn = {**sampler.dispersed(self.rng, moved), **given}
+                    drawn = sampler.dispersed(self.rng, moved)
+                    if attempt:
+                        drawn |= {v: point[v] + share * (drawn[v] - point[v]) for v in latents}
+                    drawn |= given
                     if np.isfinite(list(sampler.site_log_densities(drawn).values())).all():
                         return drawn
         return point

@@ -113,6 +113,18 @@ def test_chains_are_dispersed_but_given_starts_are_kept():
     assert not any(np.array_equal(start[name], step.recognition.start[name]) for name in others)
 
 
+def test_starts_come_nearer_where_the_usual_dispersion_is_impossible():
+    with pm.Model() as model:
+        a = pm.Uniform("a", -0.01, 0.01, shape=10, default_transform=None)
+        b = pm.Normal("b", shape=3)
+        pm.Normal("y", (b * pm.math.exp(a.sum())), pm.math.exp(a[0]), observed=np.ones(3))
+    step = pac.AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    start = step._disperse(step.make_sampler(step.recognition.start), step.recognition.start)
+    assert start["a"].all()
+    assert abs(start["a"]).max() < 0.01
+
+
 def test_both_spellings_draw_the_same():
     model, _ = classification()
     arguments = {"draws": 10, "tune": 5, "chains": 1, "cores": 1, "random_seed": 3, **QUIET}
