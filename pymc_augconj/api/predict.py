@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -165,27 +166,28 @@ def predict(
         _outputs(model, gp) if outputs and not several else None,
     )  # fmt: skip
     attrs = {"inference_library": "pymc_augconj"} | ({"method": result.method} if fitted else {})
-    if kind == "f":
-        found, sampled = (
-            (process_of_fit(result, request), None) if fitted else process_of_draws(drawn, request)
-        )
-        return request.tree(found, attrs, sampled=sampled)
-    read = read_predictors(
-        (result.recognition_of(request.whole) if fitted else None) or read_model(request.whole),
-        [process.f.name for process in gps], about_y.observed, about_y.numbers(len(Xnew)),
-        about_y.offsets(len(Xnew)), several=several,
-    )  # fmt: skip
-    if read.likelihood.unpredictable:
-        raise AugmentationError(
-            f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
-        )
-    if fitted and not several:
-        return request.tree(y_of_fit(result, request, read), attrs, read)
-    found = classes_of_fit(result, request, read) if fitted else {}
-    if not found:
-        drawn = result.draws_at_inducing(random_seed) if fitted else drawn
-        found = y_of_draws(drawn, request, read)
-    return request.tree(found, attrs, read)
+    with _indices_in_range(gps):
+        if kind == "f":
+            if fitted:
+                return request.tree(process_of_fit(result, request), attrs)
+            found, sampled = process_of_draws(drawn, request)
+            return request.tree(found, attrs, sampled=sampled)
+        read = read_predictors(
+            (result.recognition_of(request.whole) if fitted else None) or read_model(request.whole),
+            [process.f.name for process in gps], about_y.observed, about_y.numbers(len(Xnew)),
+            about_y.offsets(len(Xnew)), several=several,
+        )  # fmt: skip
+        if read.likelihood.unpredictable:
+            raise AugmentationError(
+                f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
+            )
+        if fitted and not several:
+            return request.tree(y_of_fit(result, request, read), attrs, read)
+        found = classes_of_fit(result, request, read) if fitted else {}
+        if not found:
+            drawn = result.draws_at_inducing(random_seed) if fitted else drawn
+            found = y_of_draws(drawn, request, read)
+        return request.tree(found, attrs, read)
 
 
 def model_of(model: Model | None, result: Any) -> Model:
@@ -274,6 +276,19 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not np.isfinite(Xnew).all():
         raise AugmentationError("Xnew: expected finite numbers, found a NaN or an infinity")
     return Xnew
+
+
+@contextmanager
+def _indices_in_range(gps: Sequence[Any]) -> Iterator[None]:
+    """Explain an index among new inputs, of an output of ``Coregion``, say, that is too large."""
+    try:
+        yield
+    except IndexError as error:
+        names = " and ".join(repr(gp.f.name) for gp in gps)
+        raise AugmentationError(
+            f"Xnew: expected indices that the covariance of {names} has parameters for, found one "
+            f"out of range ({error}); predict known outputs or groups"
+        ) from error
 
 
 def _what(gp: Any) -> str:

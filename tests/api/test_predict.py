@@ -664,3 +664,14 @@ def test_the_same_model_written_again_is_accepted(kwargs):
             np.testing.assert_array_equal(
                 found.predictions[f"{kind}_mean"], expected.predictions[f"{kind}_mean"]
             )
+
+
+def test_an_index_beyond_the_covariance_is_named():
+    with pm.Model():
+        cov = pm.gp.cov.Coregion(2, B=np.eye(2), active_dims=[1])
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0, active_dims=[0]) * cov)
+        f = gp.prior("f", X=np.array([[0.0, 0.0], [1.0, 1.0]]))
+        pm.Normal("y", f, 1.0, observed=np.ones(2))
+        fit = pac.fit("vgp", **QUIET)
+        with pytest.raises(pac.AugmentationError, match=r"^Xnew: .*covariance of 'f'.*index 2"):
+            pac.predict(fit, gp, np.array([[0.5, 2.0]]))
