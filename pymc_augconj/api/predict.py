@@ -23,6 +23,7 @@ from pymc_augconj.results.predictions import ObservationOptions, Request
 
 from .chunks import is_dask_array, predict_chunks
 from .predict_from import (
+    check_labels,
     classes_of_fit,
     predict_series,
     process_of_draws,
@@ -151,6 +152,7 @@ def predict(
         )
     for process in gps:
         Xnew = _check_inputs(process, Xnew)
+        check_labels(dim, coords, len(Xnew), process.f.name)
     outputs = any(process.f.ndim > 1 for process in gps)
     several = kind == "y" and (outputs or isinstance(gp, list | tuple))
     if several and about_y.offset is not None:
@@ -208,6 +210,11 @@ def draws_of(result: Any) -> Any:
         raise AugmentationError(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
+        )
+    if not {"chain", "draw"} <= set(tree["posterior"].dims):
+        raise AugmentationError(
+            "result: expected draws with the axes 'chain' and 'draw', found "
+            f"{list(tree['posterior'].dims)}; select a chain as a list, sel(chain=[0])"
         )
     return tree
 

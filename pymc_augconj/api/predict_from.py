@@ -181,6 +181,16 @@ def classes_of(mixture: DrawnMixture | IndependentMixture, request: Request, y: 
     return {**found, **request.log_density_of_y(mixture, y)}
 
 
+def check_labels(dim: str | None, coords: Sequence[Any] | None, size: int, name: str) -> None:
+    """Refuse a name and labels of the axis of the predictions that do not fit."""
+    if coords is not None and len(coords) != size:
+        raise AugmentationError(f"coords: expected {size} labels, got {len(coords)}")
+    if dim in ("chain", "draw", "sample", name):
+        raise AugmentationError(
+            f"dim: expected a name that is not of the axes of draws, nor {name!r}, got {dim!r}"
+        )
+
+
 def predict_series(
     tree: DataTree,
     model: Model,
@@ -194,8 +204,7 @@ def predict_series(
     """Return draws of the next steps of the series ``name``, one for each posterior draw."""
     if not (isinstance(steps, Integral) and steps >= 1):
         raise AugmentationError(f"steps: expected a positive integer, got {steps!r}")
-    if coords is not None and len(coords) != steps:
-        raise AugmentationError(f"coords: expected {steps} labels, got {len(coords)}")
+    check_labels(dim, coords, steps, name)
     series = read_transition(model, name)
     draws, sampled = needed_draws(tree, [name, *series.names])
     shapes = {key: static_shape(model[key]) for key in series.names} | {name: series.shape}

@@ -10,12 +10,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy.special import expit
 from scipy.stats import norm
 
 import pymc_augconj as pac
 
 QUIET = {"progressbar": False}
+ONE_CHAIN = xr.DataTree.from_dict({"posterior": xr.Dataset({"f": ("draw", np.zeros(9))})})
 LS, AMP, SIGMA = 0.8, 1.3, 0.3
 
 
@@ -209,6 +211,9 @@ def test_labels_are_the_users(regression, Xnew):
         ({"kind": "y", "observed": "z"}, "observed: expected one observed variable"),
         ({"kind": "y", "ynew": np.zeros(2)}, "ynew: expected one number"),
         ({"kind": "y", "quantile": [1.5]}, "expected levels in"),
+        ({"coords": [1]}, "coords: expected 3 labels, got 1"),
+        ({"dim": "draw"}, "dim: expected a name"),
+        ({"result": ONE_CHAIN}, "sel\\(chain="),
     ],
 )
 def test_bad_arguments_are_refused(regression, change, sentence):
