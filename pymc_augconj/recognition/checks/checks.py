@@ -112,8 +112,18 @@ def _uncompiled[T](function: PointMap[T], point: Point) -> T:
 
 
 def _check_scales(model: LatentGaussianModel, points: Sequence[Point]) -> None:
-    """Raise a RecognitionError if a latent has no variance, or an infinite one, at every point."""
+    """Raise a RecognitionError if a latent has no variance, or an infinite one, at every point.
+
+    Likewise if a small covariance is not symmetric: PyMC's density reads its lower half alone.
+    """
     for block in model.blocks:
+        if block.kind == "dense" and block.size <= _SMALL:
+            for K in (np.asarray(_uncompiled(block.scale, point)) for point in points):
+                if np.isfinite(K).all() and abs(K - K.T).max() > 1e-6 * abs(K).max():
+                    raise RecognitionError(
+                        f"variable {block.name!r}: expected a symmetric covariance, found "
+                        f"{K.tolist()}; pass a Cholesky factor, as pm.LKJCorr's, by chol="
+                    )
         if block.kind == "diagonal" and not block.is_flat and points:
             stds = np.array([np.ravel(_uncompiled(block.scale, point)) for point in points])
             wrong = stds[0, ((stds == 0.0) | (stds == np.inf)).all(axis=0)]
@@ -313,14 +323,16 @@ def _check_rows(
         if isinstance(cause, NotAffineError):
             raise NotAffineError(str(cause))
         raise RecognitionError(
-            f"{site.label}: expected a density that is a product over "
-            "observations, found that one observation's depends on the others (as by "
-            "pytensor.scan: write it as pm.GaussianRandomWalk, pm.AR or cumsum); or sample this "
-            "model with pm.sample's NUTS"
+            f"{site.label}: expected a density that is a product over observations, found that one "
+            "observation's depends on the others (through pytensor.scan? write cumsum or pm.AR); "
+            "sample this model with pm.sample's NUTS"
         )
 
 
 Array = NDArray[np.float64]
+
+# Largest order of a covariance that a user may have composed of numbers.
+_SMALL = 16
 
 # A difference of log densities that changes no probability by more than this part of it.
 _NEGLIGIBLE = 1e-6

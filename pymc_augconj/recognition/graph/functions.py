@@ -77,9 +77,8 @@ class PointFunction:
         if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
             raise RecognitionError(
                 "the model's graph draws random numbers: expected every random variable to be a "
-                "variable of the model, found one made by .dist(), or of a model around this one; "
-                "register it under a name (pm.Normal('b', …) instead of pm.Normal.dist(…)), or use "
-                "the outer model"
+                "variable of the model, found one made by .dist() (register it under a name: "
+                "pm.Normal('b', …) instead of pm.Normal.dist(…)) or of an outer model (use that)"
             )
         if unknown := leaves - set(self._inputs.values()):
             raise KeyError(f"the graph depends on {unknown}, which no input provides")

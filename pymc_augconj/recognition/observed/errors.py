@@ -45,6 +45,12 @@ BY_TURNS = (
     "; draw the factors of a product by turns, naming one: pac.sample(vars=[latent]), or sample "
     "this model with pm.sample's NUTS"
 )
+#: About missing entries of vectors.
+MISSING = (
+    ", the missing entries of a masked array, which PyMC keeps together with the observed ones "
+    "(leave the missing entries out instead; if they are of a series, let the whole series be "
+    "latent, and observe it with noise)"
+)
 #: Likewise with several predictors.
 SEVERAL_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
@@ -162,18 +168,13 @@ def not_affine(rv: Variable, eta: TensorVariable, latents: Latents) -> str:
     listed = " and ".join(repr(name) for name in names)
     how = "a sum of latents with coefficients that do not depend on them"
     if op == "Scan":
-        how = (
-            "pm.GaussianRandomWalk or x0 + (sigma * e).cumsum() if it is a random walk, as pm.AR "
-            "if it is an autoregression, since the steps of pytensor.scan are not read"
-        )
+        how = "pm.GaussianRandomWalk, x0 + (sigma * e).cumsum() or pm.AR, as scan is not read"
     return (
         f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
         f"latent variables, but it is not in {listed} (through the operation {op}); "
         f"write it as {how}{BY_TURNS}"
     )
 
-
-_OF_SERIES = ("RandomWalkRV", "AutoRegressiveRV")
 
 # PyMC's name for the potential of a process that it has integrated out.
 _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
@@ -190,21 +191,6 @@ def has_integrated_process(model: ModelIndex, outcomes: Iterable[Variable]) -> b
     joint = [rv for rv in vectors if about_joint_normal(rv) is not None]
     return any(model.parents_of(distribution_parameters(rv)[1:]) for rv in joint) or any(
         potential.name.startswith(_OF_MARGINAL_APPROX) for potential in model.potentials
-    )
-
-
-def missing_together(rv: Variable) -> str:
-    """Return a description of missing entries of vectors, and an alternative."""
-    inner = type(rv.owner.inputs[0].owner.op).__name__
-    how = "leave the missing entries out instead"
-    if inner in _OF_SERIES:
-        how = (
-            "let the whole series be a latent variable, and observe it with noise: "
-            "pm.Normal('y', series, noise, observed=…)"
-        )
-    return (
-        "the missing entries of a masked array, which PyMC keeps together with the observed ones "
-        f"({how})"
     )
 
 
@@ -232,12 +218,6 @@ def no_latent(
         )
     for rv in model.free_RVs:
         op_name = type(rv.owner.op).__name__
-        if op_name == "PartialObservedRV":
-            return RecognitionError(
-                "expected a Gaussian latent variable, such as a pm.gp.Latent prior or a Normal, in "
-                f"a predictor, found none beside {rv.name!r}, {missing_together(rv)}; or sample "
-                "this model with pm.sample's NUTS"
-            )
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
             what = (
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
@@ -253,7 +233,7 @@ def no_latent(
                 f"{what}sample this model with pm.sample's NUTS (without the transform it would be "
                 f"refused, too: {why})"
             )
-        if op_name in _OF_SERIES:
+        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(
                 f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
                 "variable: expected normal innovations and a normal init_dist, of a random walk "
@@ -261,7 +241,11 @@ def no_latent(
                 "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
                 "pm.sample's NUTS"
             )
-    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
+    listed = ", ".join(
+        f"{rv.name!r} ({distribution_name(rv)})"
+        + MISSING * isinstance(rv.owner.op, PartialObservedRV)
+        for rv in model.free_RVs
+    )
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal, a "
         "Normal or another real coefficient in the predictor, found "

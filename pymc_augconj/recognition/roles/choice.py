@@ -28,11 +28,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_p
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.errors import (
-    has_integrated_process,
-    missing_together,
-    no_latent,
-)
+from pymc_augconj.recognition.observed.errors import MISSING, has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import (
@@ -403,7 +399,7 @@ def _first_elsewhere(
             if parent in by_rv and parent is not rv:
                 why = f"the {what} of {rv.name!r} depends on it"
                 if isinstance(rv.owner.op, PartialObservedRV):
-                    why += f", {missing_together(rv)}"
+                    why += MISSING
                 return by_rv[parent], why
     return None
 
