@@ -168,7 +168,7 @@ def predict(
         _outputs(model, gp) if outputs and not several else None,
     )  # fmt: skip
     attrs = {"inference_library": "pymc_augconj"} | ({"method": result.method} if fitted else {})
-    with _indices_in_range(gps):
+    with _indices_in_range(gps[0].f.name):
         if kind == "f":
             if fitted:
                 return request.tree(process_of_fit(result, request), attrs)
@@ -206,15 +206,11 @@ def model_of(model: Model | None, result: Any) -> Model:
 def draws_of(result: Any) -> Any:
     """Return a DataTree of draws; AugmentationError if there is none."""
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
-    if not hasattr(tree, "children") or "posterior" not in tree.children:
+    posterior = getattr(tree, "children", {}).get("posterior")
+    if posterior is None or not {"chain", "draw"} <= set(posterior.dims):
         raise AugmentationError(
-            "result: expected what pac.fit returns or a DataTree with a posterior group, got "
-            f"{type(result).__name__}"
-        )
-    if not {"chain", "draw"} <= set(tree["posterior"].dims):
-        raise AugmentationError(
-            "result: expected draws with the axes 'chain' and 'draw', found "
-            f"{list(tree['posterior'].dims)}; select a chain as a list, sel(chain=[0])"
+            "result: expected what pac.fit returns or a DataTree with a posterior group, which has "
+            f"a chain and a draw axis (one chain is sel(chain=[0])), got {type(result).__name__}"
         )
     return tree
 
@@ -286,16 +282,15 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 
 
 @contextmanager
-def _indices_in_range(gps: Sequence[Any]) -> Iterator[None]:
-    """Explain an index among new inputs, of an output of ``Coregion``, say, that is too large."""
+def _indices_in_range(name: str) -> Iterator[None]:
+    """Explain an index of an output of ``Coregion``, say, that is too large."""
     try:
         yield
     except IndexError as error:
-        names = " and ".join(repr(gp.f.name) for gp in gps)
-        raise AugmentationError(
-            f"Xnew: expected indices that the covariance of {names} has parameters for, found one "
-            f"out of range ({error}); predict known outputs or groups"
-        ) from error
+        what = (
+            f"Xnew: expected outputs that the covariance of {name!r} has, found another ({error})"
+        )
+        raise AugmentationError(what) from error
 
 
 def _what(gp: Any) -> str:

@@ -300,8 +300,9 @@ def _fitting(
 
 def _check_names(model: Model, options: Mapping[str, Any]) -> None:
     """Raise ValueError for names that are not in the model, or none."""
-    known = {*model.named_vars, *(var.name for var in model.value_vars)}
     for option, given in options.items():
+        # Starts may be of transformed variables.
+        known = {*model.named_vars, *(v.name for v in model.value_vars if option == "initvals")}
         names = given if isinstance(given, list | tuple | dict) else [given]
         if not names and option != "initvals":
             raise ValueError(f"{option}: expected names of variables, got none; leave it out")

@@ -128,6 +128,13 @@ def test_values_of_no_use(small, options, sentence):
         pac.sample(**{"draws": 2, "tune": 1, **options}, model=small, **QUIET)
 
 
+def test_variables_are_not_named_by_their_transforms():
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("b", 0, pm.HalfNormal("s"))), observed=3)
+    with pytest.raises(ValueError, match=r"^vars: expected names .* found 's_log__'"):
+        pac.sample(2, vars=["b", "s_log__"], model=model, **QUIET)
+
+
 def test_a_start_outside_the_support_is_refused(model):
     with pytest.raises(pac.AugmentationError, match=r"initvals: .*allow, found nan for 'ls_log__'"):
         pac.sample(2, tune=1, model=model, initvals={"ls": -1.0}, chains=1, **QUIET)
