@@ -272,6 +272,14 @@ def entries():
     pm.StudentT("y3", nu=4.0, mu=c, sigma=sigma[GROUP[::2]], observed=reals("y3", 20))
 
 
+def priors_of_priors():
+    """Hyperparameters that only others depend on, one of them a vector by entry."""
+    m, s = pm.StudentT("m", nu=4.0, sigma=0.5), pm.HalfNormal("s", 0.5)
+    tau, sigma = pm.LogNormal("tau", m, 0.5), pm.LogNormal("sigma", 0.0, s, shape=10)
+    a = pm.Normal("a", 0.0, tau, shape=10)
+    pm.Normal("y", a[GROUP], sigma[GROUP], observed=reals("y"))
+
+
 def entries_of_held_sites():
     """Held sites follow parameters by entry; nothing else is learned."""
     alpha = pm.Gamma("alpha", 3.0, 1.0, shape=10)
@@ -293,7 +301,7 @@ MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
-    entries,
+    *(entries, priors_of_priors),
 )
 
 

@@ -18,10 +18,10 @@ from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
-#: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them;
-#: and, with the number of a level added, while that moves against the hyperparameters; or less the
-#: number of a ridge along it.
-BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(4)
+#: Log densities of θ: of its prior alone; with the latents integrated out, given ν where sites are
+#: held, or given them; and, with the number of a level added, while that moves against the
+#: hyperparameters; or less the number of a ridge along it.
+BY_PRIOR, BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(5)
 ALONG_RIDGE = np.int64(-1)
 
 
@@ -122,13 +122,14 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
 
     It is with the latents integrated out given ω, times Σ_k exp r(f(θ, ν_k)) where ``how`` is
     BY_ENSEMBLE; or given the latents with ω integrated out, where ``how`` is BY_LIKELIHOOD or more.
-    These are ``w.v``, which a level moves. Along a ridge x is s, see :class:`.Ridge`.
+    These are ``w.v``, which a level moves. BY_PRIOR has neither. Along a ridge x is s, see
+    :class:`.Ridge`.
     """
     if how <= ALONG_RIDGE:
         _evaluate_along(p, w, x[0], ALONG_RIDGE - how)
         return True
     r, sums, s, half = w.registers, w.sums, w.s, w.half
-    theta = p.theta
+    theta = p.theta if how > BY_PRIOR else p.prior_only
     if how >= BY_LIKELIHOOD:
         theta = p.likelihood if how == BY_LIKELIHOOD else p.level
     w.found[VALUE] = -math.inf
@@ -137,6 +138,9 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     run_tape(p.density, r)
     log_prior = r[p.log_prior]
     if not math.isfinite(log_prior):
+        return True
+    if how == BY_PRIOR:
+        w.found[VALUE] = log_prior
         return True
     if how >= BY_LIKELIHOOD:
         if w.h.size:

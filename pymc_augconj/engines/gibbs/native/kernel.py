@@ -31,6 +31,7 @@ from .density import (
     BY_EVIDENCE,
     BY_LEVEL,
     BY_LIKELIHOOD,
+    BY_PRIOR,
     evaluate,
     log_likelihood,
     read_components,
@@ -310,17 +311,18 @@ def _move_along_ridges(
 def run_steps(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, u: Learned, x: Array,
     u_likelihood: Learned, x_likelihood: Array, u_level: Learned, x_level: Array,
-    u_ridges: Learned, along: Index, widths: Array, n_tunes: Index, v: Array, sweeps: int,
-    slices: int, overrelaxation: float, outputs: Array, stats: Array,
+    u_prior: Learned, x_prior: Array, u_ridges: Learned, along: Index, widths: Array,
+    n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float, outputs: Array,
+    stats: Array,
 ) -> int:  # fmt: skip
     """Make steps; return how many were made, or, of none, if the log evidence there has digits.
 
     Parameters
     ----------
     rng, p, e, w
-    u, x, u_likelihood, x_likelihood, u_level, x_level
-        Both parts of θ, and that of the second that levels move against; they are overwritten; and
-        their updates.
+    u, x, u_likelihood, x_likelihood, u_level, x_level, u_prior, x_prior
+        Both parts of θ, that of the second that levels move against, and that of the prior alone;
+        they are overwritten; and their updates.
     u_ridges, along
         The updates along all ridges, one after the other, and their slices along axes.
     widths, n_tunes
@@ -340,12 +342,22 @@ def run_steps(
     """
     is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
     by_entry = widths.size > 0
+    for i in range(x_prior.size):
+        w.registers[p.prior_only[i]] = x_prior[i]
     if not _begin(p, w, x, x_likelihood, v):
         return 0
     if not stats.shape[1]:
         return 1 * evaluate(p, w, x, BY_EVIDENCE)
     for step in range(stats.shape[1]):
         count, square, ratio, trials = 0, 0.0, 0.0, 0
+        if x_prior.size:
+            evaluate(p, w, x_prior, BY_PRIOR)
+            if not math.isfinite(w.found[VALUE]):
+                return step
+            made = update(rng, p, w, u_prior, x_prior, BY_PRIOR)
+            if made < 0:
+                return step
+            count, is_known = 1 + made, False
         # Before each sweep comes the move given the latents.
         for turn in range(2 * sweeps):
             is_given, sweep = turn % 2 == 0, turn // 2

@@ -37,7 +37,7 @@ from .shared import Columns, Shared, read_shared
 from .sums import Polynomial, SumBuilder
 
 #: Updates of hyperparameters that the loop makes.
-MOVES = ("collapsed", "likelihood", "level")
+MOVES = ("collapsed", "likelihood", "level", "prior_only")
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², log p(y | η) − (h η − ½ λ η²), and a bound
@@ -56,8 +56,9 @@ class Problem(NamedTuple):
         Instructions for the log density of θ; and for what is recorded of θ and the latents.
     start : ndarray
         Registers.
-    theta, likelihood : ndarray of int
-        Registers of θ that are updated with the latents integrated out, and given the latents.
+    theta, likelihood, prior_only : ndarray of int
+        Registers of θ that are updated with the latents integrated out, and given the latents; and
+        of those that only others of θ depend on.
     log_prior, log_det : int
         Registers of log p(θ); and of minus the log density of the latents where those that are
         normal are zero, with the log Jacobians of transforms, which is a value.
@@ -98,6 +99,7 @@ class Problem(NamedTuple):
     start: Array
     theta: Index
     likelihood: Index
+    prior_only: Index
     log_prior: int
     log_det: int
     log_flat: float
@@ -190,6 +192,7 @@ def make_problem(
         start=written.start,
         theta=_flat(entries, own["collapsed"]),
         likelihood=_flat(entries, own["likelihood"]),
+        prior_only=_flat(entries, own["prior_only"]),
         log_prior=int(log_prior),
         log_det=int(log_det),
         log_flat=chain.priors.at(point).log_flat,
@@ -279,7 +282,8 @@ def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int
 def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
-    others = plan.joint, plan.prior_only, plan.of_blocks, is_alone and plan.left_to_pymc
+    of_one = plan.left_to_pymc if is_alone else plan.prior_only
+    others = plan.joint, plan.of_blocks, of_one
     of_likelihood = {h.value_name for h in plan.likelihood}
     scales = [name for b in model.blocks for name in b.scale.names]
     exact = [name for data in chain.data if data.exact for name in data.site.params.names]

@@ -66,6 +66,7 @@ def make_work(problem: Problem) -> Work:
     """Return new arrays."""
     size, n = problem.std.size, problem.std.size - problem.corner
     n_drawn, n_rows = problem.number.size, problem.design.offsets.size
+    own = problem.theta, problem.likelihood, problem.prior_only
     first, last, count = problem.held.tables[:, [0, 1, 10]].T
     n_pairs = int(np.sum((last - first) * (count - 1) // 2))
     omega = np.zeros(2 * n_rows + n_pairs)
@@ -86,7 +87,7 @@ def make_work(problem: Problem) -> Work:
         np.empty((n, problem.border)),
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
-        np.empty((3, max(problem.theta.size, problem.likelihood.size, 1))),
+        np.empty((3, max(*(x.size for x in own), 1))),
         np.empty((1, size)),
         np.empty(1),
         np.empty(8),
