@@ -264,14 +264,14 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
 
 
 @inner
-def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
+def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v: Array) -> bool:
     """Evaluate what the first step reads, of ``w.row`` if there is one; return if η is finite."""
     r, latents = w.registers, p.shared.latents
-    for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
+    for part, own in ((p.theta, x), (p.likelihood, x_likelihood), (p.prior_only, x_prior)):
         for i in range(own.size):
             r[part[i]] = own[i]
     read_row(p, w, w.row)
-    for part, own in ((p.theta, x), (p.likelihood, x_likelihood)):
+    for part, own in ((p.theta, x), (p.likelihood, x_likelihood), (p.prior_only, x_prior)):
         for i in range(own.size):
             own[i] = r[part[i]]
     for i in range(v.size):
@@ -342,9 +342,7 @@ def run_steps(
     """
     is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
     by_entry = widths.size > 0
-    for i in range(x_prior.size):
-        w.registers[p.prior_only[i]] = x_prior[i]
-    if not _begin(p, w, x, x_likelihood, v):
+    if not _begin(p, w, x, x_likelihood, x_prior, v):
         return 0
     if not stats.shape[1]:
         return 1 * evaluate(p, w, x, BY_EVIDENCE)

@@ -282,8 +282,7 @@ def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int
 def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
-    of_one = plan.left_to_pymc if is_alone else plan.prior_only
-    others = plan.joint, plan.of_blocks, of_one
+    others = plan.joint, plan.of_blocks, is_alone and plan.left_to_pymc
     of_likelihood = {h.value_name for h in plan.likelihood}
     scales = [name for b in model.blocks for name in b.scale.names]
     exact = [name for data in chain.data if data.exact for name in data.site.params.names]
