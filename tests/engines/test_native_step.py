@@ -272,6 +272,17 @@ def entries():
     pm.StudentT("y3", nu=4.0, mu=c, sigma=sigma[GROUP[::2]], observed=reals("y3", 20))
 
 
+def another_design_at_every_rate():
+    """Decays whose rates are learned, and a predictor with what another one leaves."""
+    rate, rho = pm.LogNormal("rate", 0.0, 0.3, shape=3), pm.Uniform("rho", -1.0, 1.0)
+    b, c = pm.Normal("b", 0.0, 1.0, shape=3), pm.Normal("c", 0.0, 1.0, shape=2)
+    decays = pm.math.exp(-rate * np.abs(DESIGN[:, :3]))
+    eta, y = pm.math.dot(decays, b), reals("y")
+    pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=y)
+    rest = rho * (y - eta) + c[0] + c[1] * X
+    pm.Potential("chosen", pm.math.log(pm.math.invprobit(rest)))
+
+
 def priors_of_priors():
     """Hyperparameters that only others depend on, one of them a vector by entry."""
     m, s = pm.StudentT("m", nu=4.0, sigma=0.5), pm.HalfNormal("s", 0.5)
@@ -301,7 +312,7 @@ MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
-    *(entries, priors_of_priors),
+    *(entries, priors_of_priors, another_design_at_every_rate),
 )
 
 

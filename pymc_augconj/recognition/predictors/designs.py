@@ -42,6 +42,9 @@ _MOST_WEIGHTS = 50
 # Selections of the longest sum of these, of which every pair is added up.
 _MOST_PARTS = 6
 
+# Columns of a design of another shape at every θ, which a tape computes one by one.
+_MOST_COLUMNS = 16
+
 # Relative tolerance at which two entries are the same; different entries differ by far more.
 _SAME_ENTRY = 1e-9
 
@@ -375,10 +378,16 @@ class _GeneralMap:
         return DenseMap(self._product.matrix(point))
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
+        product, vectors = self._product, self._vectors
         if self._index is None:
-            raise NoTapeError(self.kind)
-        parts = [RowSelection(index, None, self._product.size) for index in self._index]
-        coefs = (self._product.on_tape(tape, entries, vector)[:, None] for vector in self._vectors)
+            if product.size > _MOST_COLUMNS:
+                raise NoTapeError(self.kind)
+            # Column by column, whatever rows take of each.
+            vectors = list(np.eye(product.size))
+        coefs = [product.on_tape(tape, entries, vector)[:, None] for vector in vectors]
+        columns = np.arange(len(coefs))[:, None].repeat(len(coefs[0]), axis=1)
+        index = columns if self._index is None else self._index
+        parts = [RowSelection(own, None, product.size) for own in index]
         return list(zip(coefs, parts, strict=True))
 
     def _is_sum(self, found: SelectionSum, sums: np.ndarray, point: Point) -> bool:
