@@ -273,11 +273,12 @@ def entries():
 
 
 def another_design_at_every_rate():
-    """Decays whose rates are learned, and a predictor with what another one leaves."""
+    """Decays whose rates are learned, a bend, and a predictor with what another one leaves."""
     rate, rho = pm.LogNormal("rate", 0.0, 0.3, shape=3), pm.Uniform("rho", -1.0, 1.0)
     b, c = pm.Normal("b", 0.0, 1.0, shape=3), pm.Normal("c", 0.0, 1.0, shape=2)
     decays = pm.math.exp(-rate * np.abs(DESIGN[:, :3]))
-    eta, y = pm.math.dot(decays, b), reals("y")
+    bend = pm.math.maximum(X - pm.Normal("knot", 0.0, 0.5), 0.0)
+    eta, y = pm.math.dot(decays, b) + pm.Normal("d", 0.0, 1.0) * bend, reals("y")
     pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=y)
     rest = rho * (y - eta) + c[0] + c[1] * X
     pm.Potential("chosen", pm.math.log(pm.math.invprobit(rest)))

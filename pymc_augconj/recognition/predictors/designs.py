@@ -95,9 +95,9 @@ class BlockMap:
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
         at = self._at
-        # Where entries have kinks, columns are compared at every θ.
         if isinstance(at, _ScaledColumns | _GeneralMap) and self._dependence != "smooth":
-            raise NoTapeError(self.kind)
+            # Where entries have kinks a structure may not hold elsewhere.
+            at = _GeneralMap(self._product)
         return at.on_tape(tape, entries)
 
     def _read(self) -> _Map:
