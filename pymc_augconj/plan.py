@@ -171,7 +171,7 @@ def _is_followed(
     """Return whether it is a parameter of held sites alone, which may be functions of it."""
     own = [site for site in model.sites if _is_read(hyperparameter, [site.params])]
     kinds = [site.likelihood for site in own]
-    alone = all(k.n_predictors == 1 and not (k.levels or k.cutpoints) for k in kinds)
+    alone = all(k.n_predictors == 1 and not k.cutpoints for k in kinds)
     is_held = bool(own) and {site.name for site in own} <= set(held)
     return is_held and alone and model.is_independent
 

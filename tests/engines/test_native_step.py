@@ -290,6 +290,8 @@ def priors_of_priors():
     tau, sigma = pm.LogNormal("tau", m, 0.5), pm.LogNormal("sigma", 0.0, s, shape=10)
     a = pm.Normal("a", 0.0, tau, shape=10)
     pm.Normal("y", a[GROUP], sigma[GROUP], observed=reals("y"))
+    exposure = pm.Gamma("exposure", pm.Gamma("shape", 3.0, 1.0), 1.0)
+    pm.Poisson("y2", exposure * pm.math.exp(a), observed=counts("y2", 10))
 
 
 def entries_of_held_sites():
