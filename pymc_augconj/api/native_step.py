@@ -307,7 +307,7 @@ class AugmentedGibbs(PythonGibbs):
         chain = self._sampler.chain
         for row, point in enumerate(block.points() if chain.model.forward else ()):
             state = State(dict(point), {})
-            draw_forward(self._forward, chain, state)
+            draw_forward(self.forward_rng, chain, state)
             found[row] = state.info.log_density
             for variable in chain.model.forward:
                 block.entries[variable.value_name][row] = state.point[variable.value_name]

@@ -14,7 +14,11 @@ from pymc.model import Model, modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_state_from_generator, random_generator_from_state
+from pymc.util import (
+    RandomGeneratorState,
+    get_state_from_generator,
+    random_generator_from_state,
+)
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -79,6 +83,7 @@ class GibbsState(StepMethodState):
     tune: bool
     started: bool
     learned: dict[str, Any]
+    forward_rng: RandomGeneratorState
 
 
 class PythonGibbs(BlockedStep):
@@ -155,7 +160,7 @@ class PythonGibbs(BlockedStep):
         self.alternation = Alternation(self, self._default_start, companion)
         for name in self.alternation.names:
             self._sizes[name], self._kinds[name] = 1, SliceUpdate
-        self.tune = True
+        self.tune, self.forward_rng = True, np.random.default_rng(0)
 
     def _read(
         self, model: Model, vars: Sequence[Any] | None, sites: str, compile_kwargs: Any
@@ -208,7 +213,7 @@ class PythonGibbs(BlockedStep):
         self.alternation.begin(self.rng, tune, draws)
         # Of its own, so that steps may be made before those of earlier ones are drawn.
         has_forward = bool(self.recognition.model.forward)
-        self._forward = np.random.default_rng(self.rng.integers(2**32, size=4 * has_forward))
+        self.forward_rng = np.random.default_rng(self.rng.integers(2**32, size=4 * has_forward))
         if self.checkpoints is not None:
             self.checkpoints.begin(self.rng)
         self._limit_blas()
@@ -219,7 +224,7 @@ class PythonGibbs(BlockedStep):
         return {
             "point": dict(point),
             "rng": get_state_from_generator(self.rng),
-            "forward": get_state_from_generator(self._forward),
+            "forward": get_state_from_generator(self.forward_rng),
             "taken": self._taken,
             "warned": self._warned,
             "refusals": self._refusals.total,
@@ -232,7 +237,7 @@ class PythonGibbs(BlockedStep):
         """Return the point to resume from, after a first step, which fills caches."""
         assert self._sampler is not None  # after a step
         self.rng = random_generator_from_state(saved["rng"])
-        self._forward = random_generator_from_state(saved["forward"])
+        self.forward_rng = random_generator_from_state(saved["forward"])
         self._taken, self._warned = saved["taken"], saved["warned"]
         self._refusals.total = saved["refusals"]
         self.learned, self._sampler.state = saved["learned"], saved["sampler"]
@@ -293,12 +298,12 @@ class PythonGibbs(BlockedStep):
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         sampler.chain.verifies = self.tune and self._taken in _VERIFIED
         if self.started:
-            new, info = sampler.step(self.rng, point, updates, self._forward)
+            new, info = sampler.step(self.rng, point, updates, self.forward_rng)
         else:
             self.started = True
             for _ in range(_START_ATTEMPTS):
                 start = self._disperse(sampler, point)
-                new, info = sampler.step(self.rng, start, updates, self._forward)
+                new, info = sampler.step(self.rng, start, updates, self.forward_rng)
                 if not info.stays or start is point:
                     break
             self._refusals.check_start(info)

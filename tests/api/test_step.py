@@ -211,9 +211,9 @@ class TestStart:
             seen = []
             original = GibbsSampler.step
 
-            def recorded(sampler, rng, at, updates):
+            def recorded(sampler, rng, at, *given):
                 seen.append(at)
-                return original(sampler, rng, at, updates)
+                return original(sampler, rng, at, *given)
 
             with monkeypatch.context() as patch:
                 patch.setattr(GibbsSampler, "step", recorded)
