@@ -13,7 +13,7 @@ from scipy import sparse, stats
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
-from pymc_augconj.engines.gibbs import held_sites
+from pymc_augconj.engines.gibbs import held_sites, observed
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
@@ -552,3 +552,19 @@ def test_maps_and_lattices_stay_with_their_sparse_factor():
         posterior = solver.posterior(priors.at(found.start), sites, settle=True)
         assert isinstance(posterior, PrecisionPosterior)
         assert isinstance(solver.preferred, PrecisionSolver)
+
+
+def test_far_out_sites_do_not_follow_until_no_digits_are_left(monkeypatch):
+    with pm.Model() as model:
+        exposure, a = pm.Gamma("exposure", 2.0, 1.0), pm.Normal("a", 0.0, 1.0, shape=4)
+        pm.Poisson("y", exposure * pm.math.exp(a), observed=[1, 0, 3, 2])
+    step = pac.AugmentedGibbs(model=model, rng=1)
+    step.setup_chain(1, 0, 1)
+    point, _ = step.step(model.initial_point())
+    (part,) = step._sampler.parts
+    assert [h.name for h in step.plan.followed] == ["exposure"]
+    far = {**point, "exposure_log__": np.array(35.0)}
+    assert np.isfinite(part.given_sites(far, alone=True).posterior.log_normalizer)
+    monkeypatch.setattr(observed, "LARGEST_CHANGE", np.inf)
+    with pytest.raises(pac.UncertainEvidenceError):
+        part.given_sites({**far, "exposure_log__": np.array(35.1)}, alone=True)

@@ -30,8 +30,9 @@ from .held_sites import HeldSites, differences
 
 # Step of differences in place of gradients, which trajectories need roughly only.
 _STEP = 1e-4
-#: By what factors λ may follow parameters.
-LEAST_RATIO, LARGEST_RATIO = 0.25, 4.0
+#: By what factors λ may follow parameters, and by how much h d may: far out, where a density is
+#: next to zero, the evidence would be one of rounding.
+LEAST_RATIO, LARGEST_RATIO, LARGEST_CHANGE = 0.25, 4.0, 1e4
 
 
 class Held:
@@ -73,10 +74,14 @@ class Held:
         h, mean = h + lam * by, mean + by
         above, bend = differences(self._site.likelihood, y, mean[None], step[None], params)
         with np.errstate(all="ignore"):
-            ratio, change = bend / curvature, 0.5 * (above - slope) / step
+            ratio, change, most = (
+                bend / curvature,
+                0.5 * (above - slope) / step,
+                LARGEST_CHANGE / step,
+            )
         is_known = np.isfinite(ratio) & np.isfinite(change)
         added = np.where(is_known, np.clip(ratio, LEAST_RATIO, LARGEST_RATIO) - 1.0, 0.0) * lam
-        h = h + np.where(is_known, change, 0.0) + added * mean
+        h = h + np.where(is_known, np.clip(change, -most, most), 0.0) + added * mean
         return h[None], (lam + added)[None, None]
 
     @property

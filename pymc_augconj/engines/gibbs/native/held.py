@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pymc_augconj.engines.gibbs.observed import LARGEST_RATIO, LEAST_RATIO
+from pymc_augconj.engines.gibbs.observed import LARGEST_CHANGE, LARGEST_RATIO, LEAST_RATIO
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
@@ -109,7 +109,8 @@ def _follow(p: Problem, w: Work) -> None:
         w.h[k] = h[k]
         if math.isfinite(ratio) and math.isfinite(change):
             added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
-            w.h[k] += change + added * mean[k]
+            most = LARGEST_CHANGE / step[k]
+            w.h[k] += min(max(change, -most), most) + added * mean[k]
             w.lam[k] += added
 
 
