@@ -105,8 +105,10 @@ class Plan:
 
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
         """Return the plan restricted to some hyperparameters."""
-        moves = ("likelihood", "level", "joint", "collapsed", "prior_only", "by_entry", "by_column")
-        names = (*moves, "followed")
+        names = (
+            *("likelihood", "level", "followed", "joint", "collapsed", "prior_only"),
+            *("by_entry", "by_column"),
+        )
         some: dict[str, Any] = {name: tuple(filter(keep, getattr(self, name))) for name in names}
         of_blocks = {name: tuple(filter(keep, own)) for name, own in self.of_blocks.items()}
         some["of_blocks"] = {name: own for name, own in of_blocks.items() if own}

@@ -87,8 +87,12 @@ def choose_updates(
     updates: dict[str, type] = dict.fromkeys(plan.moves, SliceUpdate)
     updates |= {m: EntrywiseSliceUpdate for m in plan.moves if m.startswith(BY_ENTRY)}
     updates |= dict.fromkeys(mixed, MixedUpdate)
-    kinds = {"slice": SliceUpdate, "elliptical": EllipticalUpdate, "mixed": MixedUpdate}
-    updates["collapsed"] = kinds.get(hyper_sampler, GradientUpdate)
+    updates["collapsed"] = {
+        "slice": SliceUpdate,
+        "elliptical": EllipticalUpdate,
+        "mixed": MixedUpdate,
+        "nuts": GradientUpdate,
+    }[hyper_sampler]
     if hyper_sampler == "elliptical" or (hyper_sampler == "mixed" and held):
         updates["joint"] = EllipticalUpdate
     return updates

@@ -190,7 +190,9 @@ class Registers(NDArrayOperatorsMixin):
         return Registers(self.tape, self.index[key])
 
     def astype(self, dtype: type) -> Registers:
-        """Return the same: all are numbers."""
+        """Return the same, as all are floats; raise NoTapeError for another type."""
+        if dtype is not float:
+            raise NoTapeError(f"numbers as {dtype.__name__}")
         return self
 
     @property

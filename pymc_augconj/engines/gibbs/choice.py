@@ -34,6 +34,7 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
+from pymc_augconj.typing import Array
 
 from .factors import choose_factors
 from .pooled import pool
@@ -90,10 +91,17 @@ def choose_held(
 def _is_probit(site: Site, point: Point) -> bool:
     """Return whether ω of a class or count is none that the compiled loop draws."""
     kind = site.likelihood
-    if not (kind.discrete and kind.has_auxiliary and kind.n_predictors == 1):
-        return False
-    read = getattr(kind, "as_logistic", None)
-    return read is None or read(site.y(point), site.params(point)) is None
+    has_own = kind.discrete and kind.has_auxiliary and kind.n_predictors == 1
+    return has_own and _as_logistic(site, point) is None
+
+
+def _as_logistic(site: Site, point: Point) -> tuple[Array, Array] | None:
+    """Return a and b of exp(a η) / (1 + exp η)ᵇ, if the density of every observation is that."""
+    read = getattr(site.likelihood, "as_logistic", None)
+    found: tuple[Array, Array] | None = (
+        read(site.y(point), site.params(point)) if read is not None else None
+    )
+    return found
 
 
 def _has_one_precision(site: Site, point: Point) -> bool:
@@ -105,8 +113,7 @@ def _has_one_precision(site: Site, point: Point) -> bool:
 
 def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Point]) -> bool:
     """Return whether ω is too precise at the overall rate; the more so where rows are summed."""
-    read = getattr(site.likelihood, "as_logistic", None)
-    found = read(site.y(points[0]), site.params(points[0])) if read else None
+    found = _as_logistic(site, points[0])
     if found is None:
         return False
     p = (found[0].sum() + 0.5) / (np.broadcast_to(found[1], site.size).sum() + 1.0)
@@ -116,8 +123,10 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
     """Return whether latents enter, or held sites tie, two groups of predictors."""
-    whole = [((tuple(range(site.shape[0])),), site) for site in model.sites]
-    groups = [own if s.name in held else s.likelihood.groups for own, s in whole]
+    groups = [
+        (tuple(range(site.shape[0])),) if site.name in held else site.likelihood.groups
+        for site in model.sites
+    ]
     try:
         find_components(model, groups, [[read(p) for read in model.maps] for p in points])
     except AugmentationError:

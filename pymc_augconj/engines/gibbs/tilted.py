@@ -146,7 +146,7 @@ class Tilted:
 
     @property
     def record(self) -> Array:
-        """Those of the variables with held sites, see :class:`.Held`; of pairs after all others."""
+        """The records of all variables with held sites, see :class:`.Held`; of pairs at the end."""
         each, pairs = zip(*(how.record for _, how, _ in self._held), strict=True)
         return np.hstack([*each, *pairs])
 
