@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from traceback import walk_tb
 from typing import Any, Literal
 
 import numpy as np
@@ -283,10 +284,13 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 
 @contextmanager
 def _indices_in_range(name: str) -> Iterator[None]:
-    """Explain an index of an output of ``Coregion``, say, that is too large."""
+    """Explain an index of an output of ``Coregion``, say, that is too large for a graph."""
     try:
         yield
     except IndexError as error:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").startswith("pymc_augconj"):
+            raise
         what = (
             f"Xnew: expected outputs that the covariance of {name!r} has, found another ({error})"
         )

@@ -143,7 +143,7 @@ class PotentialLikelihood(MultiDensity):
         for number, (log_density, _) in enumerate(self._terms):
             at = y == number
             own = {
-                name: value if np.size(value) == 1 else np.broadcast_to(value, shape)[at]
+                name: np.ravel(value) if np.size(value) == 1 else np.broadcast_to(value, shape)[at]
                 for name, value in named[number].items()
             }
             found[at] = log_density(y[at], eta[:, at], own)

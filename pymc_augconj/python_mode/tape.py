@@ -350,7 +350,24 @@ class TapeBuilder:
             return self.apply("Maximum", self.apply("Minimum", x, upper), lower)
         if name in ("AND", "OR", "Invert") and any(v.dtype != "bool" for v in node.inputs):
             raise NoTapeError(f"{name} of bits")
+        if name in ("GammaInc", "GammaIncC", "BetaInc"):
+            return self._distribution(name, *arguments)
         return self.apply(name, *arguments)
+
+    def _distribution(self, name: str, *arguments: Index) -> Index:
+        """Return P or Q of one event, which are powers: of counts of zero, say."""
+        first, *others, x = arguments
+        is_one = [bool((a == self.constants(1.0)).all()) for a in (first, *others)]
+        if not any(is_one):
+            raise NoTapeError(name)
+        if name == "BetaInc" and is_one[1]:
+            return self.apply("Exp", self.apply("Mul", first, self.apply("Log", x)))
+        log_rest = self.apply("Neg", x)
+        if name == "BetaInc":
+            log_rest = self.apply("Mul", *others, self.apply("Log1p", log_rest))
+        if name == "GammaIncC":
+            return self.apply("Exp", log_rest)
+        return self.apply("Neg", self.apply("Expm1", log_rest))
 
     def _reduced(self, name: str, x: Index, axis: Sequence[int] | None) -> Index:
         axes = range(x.ndim) if axis is None else axis

@@ -15,6 +15,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import pymc_augconj as pac
+from pymc_augconj.api.predict import _indices_in_range
 
 QUIET = {"progressbar": False}
 ONE_CHAIN = xr.DataTree.from_dict({"posterior": xr.Dataset({"f": ("draw", np.zeros(9))})})
@@ -680,3 +681,8 @@ def test_an_index_beyond_the_covariance_is_named():
         fit = pac.fit("vgp", **QUIET)
         with pytest.raises(pac.AugmentationError, match=r"^Xnew: .*of 'f' has.*index 2"):
             pac.predict(fit, gp, np.array([[0.5, 2.0]]))
+    # Control: an index of our own code is none of the covariance.
+    own = {"__name__": "pymc_augconj.api"}
+    exec("def fail(): raise IndexError", own)
+    with pytest.raises(IndexError), _indices_in_range("f"):
+        own["fail"]()

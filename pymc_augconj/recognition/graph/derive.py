@@ -178,6 +178,8 @@ def _without_draws(graph: Variable) -> Variable:
     return substitute([graph], arrays)[0]
 
 
+# Of x below it, 1 − x has few digits.
+_SMALL = 1e-8
 # From this x on, Γ(a, x)/Γ(a) is computed by its continued fraction, as it underflows at 745; that
 # number of terms is exact to rounding for a of up to a third of x.
 _LARGE, _TERMS = 600.0, 40
@@ -237,8 +239,10 @@ def _of_log(cdf: Variable) -> Variable | None:
     if name == "Sub" and _is_number(cdf.owner.inputs[0], 1.0):
         return _log(cdf.owner.inputs[1])
     if name == "BetaInc":
+        # Of a small x few digits are left in 1 − x.
         a, b, x = cdf.owner.inputs
-        return pt.log(pt.betainc(b, a, 1.0 - x))
+        is_small = pt.or_(cdf < 0.5, x < _SMALL)
+        return pt.switch(is_small, pt.log1p(-cdf), pt.log(pt.betainc(b, a, 1.0 - x)))
     return None
 
 

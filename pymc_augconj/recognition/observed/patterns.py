@@ -16,6 +16,7 @@ from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError
@@ -238,7 +239,14 @@ def _classes(
 
 
 def _logits(graph: Variable) -> TensorVariable | None:
-    """Return x if ``graph`` is the softmax of x over its last axis, perhaps transposed."""
+    """Return x if ``graph`` is the softmax of x over its last axis, perhaps transposed.
+
+    Of some rows of a softmax, those that are not missing say, it is these rows of x.
+    """
+    rows = _rows_of(graph)
+    if rows is not None:
+        logits = _logits(graph.owner.inputs[0])
+        return None if logits is None else logits[rows]
     orders, axis = [], graph.ndim - 1
     while graph.owner is not None and isinstance(graph.owner.op, DimShuffle):
         order = graph.owner.op.new_order
@@ -255,6 +263,14 @@ def _logits(graph: Variable) -> TensorVariable | None:
     for op in reversed(orders):
         logits = op(logits)
     return logits
+
+
+def _rows_of(graph: Variable) -> Variable | None:
+    """Return the index of rows that are chosen along the first axis of two, None if none are."""
+    op = None if graph.owner is None else graph.owner.op
+    if not isinstance(op, AdvancedSubtensor) or graph.ndim != 2 or op.idx_list != (0,):
+        return None
+    return graph.owner.inputs[1]
 
 
 # Distributions that are symmetric about their location, which is the predictor.

@@ -141,9 +141,11 @@ def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _C
         error = why
     in_potentials = any(_entering(matcher.model, p, found) for p in matcher.model.potentials)
     augmented = first is not None and bool(first.latents or not in_potentials)
-    if not augmented:
+    if first is None or not augmented or _leaves_vectors(matcher, first, found):
         try:
-            first = _choice(matcher, found, forward, Scope.DENSITIES)
+            second = _choice(matcher, found, forward, Scope.DENSITIES)
+            if first is None or not augmented or _extends(second, first):
+                first = second
         except AugmentationError as why:
             # This one says what is wrong with a potential.
             error = why if error is None or in_potentials else error
@@ -158,6 +160,23 @@ def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _C
     if first is None or _entries_beside(first, several) <= _entries_beside(several, first):
         return several
     return first
+
+
+def _leaves_vectors(matcher: Matcher, choice: _Choice, found: Latents) -> bool:
+    """Return whether an observed variable depends on vectors, and on no latent of the choice.
+
+    By slices they hardly move where latents and they share data, as levels of groups do.
+    """
+    known, read = {own.rv for own in choice.latents}, {one.variable for one in choice.matched}
+    left = [c for c in found if c.rv not in known and c.total_size > 1]
+    return any(matcher.depends(rv, left) for rv in matcher.model.observed_RVs if rv not in read)
+
+
+def _extends(one: _Choice, other: _Choice) -> bool:
+    """Return whether a choice reads what the other reads in the same way."""
+    found = _likelihoods(one.matched)
+    same = all(found.get(rv) == kind for rv, kind in _likelihoods(other.matched).items())
+    return same and not _entries_beside(other, one)
 
 
 def _entries_beside(one: _Choice, other: _Choice) -> int:

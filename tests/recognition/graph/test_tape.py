@@ -210,6 +210,8 @@ MOVED = {
     "set": lambda s, v, m: pt.set_subtensor(pt.zeros(5)[1:4], pt.exp(v)),
     "set some": lambda s, v, m: pt.set_subtensor(pt.exp(v)[np.array([2, 0])], s),
     "add to some": lambda s, v, m: pt.inc_subtensor(pt.exp(v)[1:], s),
+    "counts of zero": lambda s, v, m: pt.gammainc(1.0, v) + pt.exp(pt.gammaincc(1.0, v)),
+    "one event": lambda s, v, m: pt.betainc(1.0, v, s) + pt.exp(pt.betainc(v, 1.0, s)),
     "diagonal": lambda s, v, m: pt.diag(pt.exp(v)),
     "of a matrix": lambda s, v, m: pt.diagonal(pt.exp(m)),
     "constants": lambda s, v, m: pt.switch(v > 0.5, np.float32(0.1), -np.inf) + s,

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import integrate, stats
-from scipy.special import log_ndtr
+from scipy.special import expit, log_ndtr
 
 import pymc_augconj as pac
 from pymc_augconj.prediction.moments import response_moments
@@ -167,6 +167,20 @@ def test_gamma_above_its_upper_bound_where_probabilities_underflow():
     found = site.likelihood.log_density(np.full(x.size, UPPER), np.log(UPPER / x)[None], params)
     # Γ(2, x)/Γ(2) = (1 + x) exp(−x)
     np.testing.assert_allclose(found, np.log1p(x) - x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("law", ["NegativeBinomial", "Binomial"])
+def test_counts_above_zero_where_zero_is_improbable(law):
+    y, eta = np.arange(1.0, 6.0), np.linspace(-30.0, 8.0, N)[:, None]
+    n = {"NegativeBinomial": 0.4, "Binomial": 5}[law]
+    with pm.Model() as model:
+        base = getattr(pm, law).dist(n=n, p=pm.math.sigmoid(process()))
+        pm.Truncated("y", base, lower=1, observed=y.astype(int))
+    site, _, params = read(model)
+    known = {"NegativeBinomial": stats.nbinom, "Binomial": stats.binom}[law](n, expit(eta))
+    found = site.likelihood.log_density(y, eta[None], params)
+    zero = known.logpmf(0)
+    np.testing.assert_allclose(found, known.logpmf(y) - np.log(-np.expm1(zero)), rtol=1e-8)
 
 
 def test_counts():

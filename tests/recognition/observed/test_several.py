@@ -23,6 +23,7 @@ REAL = np.array([0.3, -0.4, 2.0, 0.2, -0.1])
 POSITIVE = np.array([0.3, 1.2, 2.0, 0.7, 0.4])
 COUNTS = np.array([0, 1, 3, 0, 5])
 CLASSES = np.array([0, 2, 1, 1, 0])
+BACK = np.array([4, 3, 2, 1, 0])
 GROUPS = np.array([0, 0, 0, 1, 1])
 X = RNG.standard_normal((N, N))
 TABLE = np.array([[1, 0, 2], [0, 3, 1], [2, 2, 2], [0, 0, 1], [1, 4, 0]])
@@ -173,6 +174,7 @@ GENERIC = {
 SOFTMAX = {
     "logit_p": (3, lambda: categorical(logit_p=processes().T)),
     "classes first": (3, lambda: categorical(p=softmax(processes(), axis=0).T)),
+    "some rows": (3, lambda: categorical(p=softmax(processes().T[::-1], axis=-1)[BACK])),
     "classes last": (3, lambda: categorical(p=softmax(processes().T, axis=-1))),
     "a reference": (
         2,

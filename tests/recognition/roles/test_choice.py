@@ -65,6 +65,21 @@ def test_a_vector_goes_before_its_loading_whatever_the_likelihoods(read):
     assert reading.roles == {"loading": "prior"}
 
 
+def test_levels_shared_with_a_density_alone_are_latents(read):
+    with pm.Model() as model:
+        levels, shape = pm.Normal("u", 0, 1, shape=3), pm.HalfNormal("shape", 1)
+        observe(levels[GROUP] + pm.Normal("a", 0, 1))
+        pm.Weibull("t", shape, exp(levels[GROUP]), observed=REAL**2)
+    reading = read(model)
+    assert set(reading.kinds) == {"u", "a"}
+    assert [site.likelihood.name for site in reading.lgm.sites] == ["Bernoulli", "Weibull"]
+    # Control: a number is as well a hyperparameter.
+    with pm.Model() as model:
+        observe(pm.Normal("a", 0, 1) + np.zeros(N))
+        pm.Weibull("t", 1.5, exp(pm.Normal("b", 0, 1) * X[:, 0]), observed=REAL**2)
+    assert set(read(model).kinds) == {"a"}
+
+
 def test_item_response_model(read):
     """a (θ − b) is bilinear: the abilities and difficulties stay, the discriminations go."""
     with pm.Model() as model:
