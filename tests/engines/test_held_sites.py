@@ -339,6 +339,26 @@ def test_they_follow_the_typical_hyperparameters_of_tuning():
     np.testing.assert_array_equal(other.h, sites.h)
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_sites_of_several_predictors_that_fit_badly_are_wide(several):
+    with pm.Model() as model:
+        a, b = pm.Normal("a", 0, 1, shape=3), pm.Normal("b", 0, 1, shape=3)
+        psi = pm.math.sigmoid(b) if several else 0.9
+        pm.ZeroInflatedPoisson("y", psi, pm.math.exp(a), observed=[0, 1, 4])
+    recognition = pac.recognize(model)
+    narrow, wide = (HeldSites(recognition.model, ["y"], []) for _ in range(2))
+    for step in range(150):
+        for sites, last in ((narrow, 1.8), (wide, 2.2)):
+            # Chosen after 10, 30, 70 and 150 steps, all but the last time for too few.
+            sites.learn(recognition.start, trials=last if step >= 70 else 2.2)
+    (h, lam), (wide_h, wide_lam) = narrow.of("y"), wide.of("y")
+    share, mean = 0.1 if several else 1.0, narrow.mean_of("y")
+    np.testing.assert_allclose(wide_lam, share * lam)
+    slope = h - np.einsum("pqn,qn->pn", lam, mean)
+    np.testing.assert_allclose(wide_h - np.einsum("pqn,qn->pn", wide_lam, mean), slope, atol=1e-12)
+    assert wide.state["_share"] == share
+
+
 def test_a_copy_chooses_the_same_sites():
     recognition = pac.recognize(learned_kernel(DENSITIES["Poisson, log"]))
     sites = HeldSites(recognition.model, ["y"], [])
