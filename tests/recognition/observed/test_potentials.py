@@ -253,6 +253,24 @@ def test_refusals(name):
         pac.recognize(model)
 
 
+def test_terms_at_one_row_and_several_predictors(read):
+    """Quadrature asks for those rows alone that it has not finished."""
+    with pm.Model() as model:
+        mu = linear()
+        of_lost = pm.logp(pm.Logistic.dist(mu[LOST], scale()), REAL[LOST])
+        pm.Potential("y", pm.logp(pm.Normal.dist(mu[SEEN], 1.0), REAL[SEEN]).sum() + of_lost.sum())
+    reading = read(model)
+    (site,), point = reading.lgm.sites, reading.recognition.start
+    y, params = site.y(point), site.params(point)
+    eta = np.linspace(-1.0, 1.0, 3 * N).reshape(1, N, 3)
+    each = {k: v if np.size(v) == 1 else np.broadcast_to(v, N)[:, None] for k, v in params.items()}
+    together = site.likelihood.log_density(y[:, None], eta, each)
+    for i in range(N):
+        own = {k: np.broadcast_to(v, N)[[i], None] for k, v in params.items()}
+        alone = site.likelihood.log_density(y[[i], None], eta[:, [i]], own)
+        np.testing.assert_allclose(alone, together[[i]])
+
+
 def test_a_potential_of_no_entries_is_refused():
     with pm.Model() as model:
         eta = linear()
