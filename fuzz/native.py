@@ -49,9 +49,10 @@ def compare_steps(model: Model, seed: int = 0) -> Outcome:
     names = [name for name in point if name in loop.layout.entries]
     rows, differences = [], []
     for _ in range(_STEPS):
-        given = rng.bit_generator.state
+        given, state = rng.bit_generator.state, sampler.state
         block = loop.run(rng, sampler, point, step._updates, 1, tune=False)
         after, rng.bit_generator.state = rng.bit_generator.state, given
+        sampler.state = state
         point, info = sampler.step(rng, point, updates)
         rows.append(np.concatenate([np.ravel(point[name]) for name in names]))
         if block.steps:

@@ -16,7 +16,7 @@ from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
-from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
+from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING, elliptical_slice
 from pymc_augconj.engines.gibbs.entry_slice import entry_slices
 from pymc_augconj.engines.gibbs.state import Target
 from pymc_augconj.typing import Array, Generator
@@ -38,8 +38,8 @@ _MAX_STEPS = 100
 # Degrees of freedom of the t distribution, whose heavy tails let ellipses cover the target.
 _DEGREES_OF_FREEDOM = 3.0
 
-# Elliptical slices of several scalars in a call of a MixedUpdate, and the part of its calls that
-# have a slice along an axis.
+# Elliptical slices of many scalars in a call of a MixedUpdate, of few it is one that reverses; and
+# the part of its calls that have a slice along an axis.
 _ELLIPSES, _ALONG_AXES = 2, 0.25
 
 
@@ -154,7 +154,8 @@ class EllipticalUpdate(SliceUpdate):
                 x = centre + axes @ at
             return target(x) + shape * float(np.log1p(at**2 / _DEGREES_OF_FREEDOM).sum())
 
-        cos, sin, _, _ = elliptical_slice(rng, residual, residual(1.0, 0.0))
+        first = REVERSING if self.size <= FEW else ANY
+        cos, sin, _, _ = elliptical_slice(rng, residual, residual(1.0, 0.0), first)
         moved = start if sin == 0.0 else centre + axes @ (cos * z + sin * fresh)
         if tune:
             self._learn(moved)
@@ -170,7 +171,7 @@ class MixedUpdate(EllipticalUpdate):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.schedule = (_ELLIPSES, 1)
+        self.schedule = (1 if size <= FEW else _ELLIPSES, 1)
 
     def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
         if self.state["axes"] is None or not self.size:

@@ -408,6 +408,43 @@ def test_the_rest_left_to_nuts_gives_the_same_posterior():
     agree(whole, mixed, ["tau", "b0", "z"])
 
 
+def test_latents_alternate_where_nothing_depends_on_them():
+    """Means of the coefficients, by quadrature over σ, from half as many draws."""
+    x, y = np.stack([np.ones(9), np.arange(9.0) - 4.0], axis=1), REALS
+    with pm.Model() as model:
+        b, sigma = pm.Normal("b", 0.5, 2.0, shape=2), pm.HalfNormal("sigma", 1.0)
+        pm.Normal("y", x @ b, sigma, observed=y)
+    t = pac.sample(4000, tune=600, chains=1, cores=1, model=model, **QUIET)
+    grid = np.linspace(0.05, 4.0, 400)
+    means, covs, log_weights = [], [], []
+    for s in grid:
+        V = s**2 * np.eye(9) + 4.0 * x @ x.T
+        gain = np.linalg.solve(V, 4.0 * x).T
+        means.append(0.5 + gain @ (y - 0.5 * x.sum(axis=1)))
+        covs.append(4.0 * np.eye(2) - gain @ (4.0 * x))
+        log_weights.append(multivariate_normal(0.5 * x.sum(axis=1), V).logpdf(y) - 0.5 * s**2)
+    weights = np.exp(np.array(log_weights) - max(log_weights))
+    weights /= weights.sum()
+    mean = weights @ np.array(means)
+    second = np.einsum("s,sij->ij", weights, np.array(covs)) + (np.array(means).T * weights) @ means
+    found = t["posterior"]["b"].values
+    for k in range(2):
+        own = found[..., k]
+        assert az.ess(own, method="mean") > 1.5 * own.size
+        assert abs(np.corrcoef(own[0, :-1], own[0, 1:])[0, 1] + 0.4) < 0.1
+        for value, exact in ((own, mean[k]), (own**2, second[k, k])):
+            error = az.mcse(value, method="mean")
+            assert az.ess(value, method="mean") > FEWEST_EFFECTIVE
+            assert abs(value.mean() - exact) < STANDARD_ERRORS * error
+            # Negative control: what another prior mean would give is told apart.
+            assert abs(value.mean() - exact - 0.1 * own.std()) > STANDARD_ERRORS * error
+    # Moves of others, and ω, depend on the latents.
+    for whose, other in ((None, model), ([b], model), (None, hierarchy())):
+        step = pac.AugmentedGibbs(vars=whose, model=other)
+        chain = step.make_sampler(other.initial_point()).chain
+        assert chain.alternates == (whose is None and other is model)
+
+
 def test_a_latent_is_named_as_the_user_sees_it():
     model = classification()
     for f in (model["f"], model["f_rotated_"], "f"):

@@ -14,7 +14,7 @@ from scipy import sparse, stats
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs import held_sites, observed
-from pymc_augconj.engines.gibbs.elliptical import elliptical_slice, trajectory
+from pymc_augconj.engines.gibbs.elliptical import ANY, REVERSING, elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -145,7 +145,7 @@ def test_sites_without_a_posterior_at_the_present_hyperparameters_are_not_taken(
 # -- elliptical slices ----------------------------------------------------------------------------
 
 
-def gamma_from_ellipses(rng, factor):
+def gamma_from_ellipses(rng, factor, first):
     """One slice from a Gamma(3) variable, whose ellipses are of N(2, 2²)."""
     x, fresh = rng.gamma(3.0), rng.normal(2.0, 2.0)
 
@@ -153,16 +153,17 @@ def gamma_from_ellipses(rng, factor):
         at = 2.0 + cos * (x - 2.0) + sin * (fresh - 2.0)
         return factor * (2.0 * np.log(at) - at + (at - 2.0) ** 2 / 8.0) if at > 0.0 else -np.inf
 
-    cos, sin, value, trials = elliptical_slice(rng, residual, residual(1.0, 0.0))
+    cos, sin, value, trials = elliptical_slice(rng, residual, residual(1.0, 0.0), first)
     assert value == residual(cos, sin) > -np.inf
     assert trials >= 1
     return 2.0 + cos * (x - 2.0) + sin * (fresh - 2.0)
 
 
+@pytest.mark.parametrize("first", [ANY, REVERSING])
 @pytest.mark.parametrize(("factor", "exact"), [(1.0, True), (0.5, False)])
-def test_an_elliptical_slice_keeps_a_density_with_a_support(factor, exact):
+def test_an_elliptical_slice_keeps_a_density_with_a_support(factor, exact, first):
     rng = np.random.default_rng(3)
-    found = [gamma_from_ellipses(rng, factor) for _ in range(20_000)]
+    found = [gamma_from_ellipses(rng, factor, first) for _ in range(20_000)]
     assert (stats.kstest(found, stats.gamma(3.0).cdf).pvalue > FALSE_ALARMS) == exact
 
 

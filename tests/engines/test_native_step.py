@@ -362,22 +362,29 @@ def test_a_few_groups_are_no_dense_matrix():
 def test_the_draws_of_the_python_step(build, hyper_sampler):
     step, loop, point = both(build, hyper_sampler=hyper_sampler)
     assert len(loop._problem.levels) == len(step._sampler.levels) == 2 * (build is levels)
-    ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
-    block = loop.run(ours, step._sampler, point, step._updates, STEPS, tune=False)
-    every = zip(block.points(), python_steps(step, theirs, point), strict=True)
-    moved = []
-    for row, (found, (expected, info)) in enumerate(every):
-        assert list(found) == list(expected)
-        for name, value in expected.items():
-            scale = 1.0 + np.abs(value).max()
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=ROUNDING * scale)
-        assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
-        assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
-        assert block.evaluations[row] == info.evaluations
-        assert (block.slices[row], block.trials[row]) == (info.slices, info.trials)
-        moved.append(next(iter(found.values())).ravel()[0])
+    ours, theirs, moved = np.random.default_rng(3), np.random.default_rng(3), []
+    while len(moved) < STEPS:
+        state, left = step._sampler.state, STEPS - len(moved)
+        block = loop.run(ours, step._sampler, point, step._updates, left, tune=False)
+        step._sampler.state = state
+        every = zip(block.points(), python_steps(step, theirs, point, block.steps), strict=True)
+        for row, (found, (expected, info)) in enumerate(every):
+            assert list(found) == list(expected)
+            for name, value in expected.items():
+                scale = 1.0 + np.abs(value).max()
+                np.testing.assert_allclose(found[name], value, rtol=0, atol=ROUNDING * scale)
+            assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
+            assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
+            assert block.evaluations[row] == info.evaluations
+            assert (block.slices[row], block.trials[row]) == (info.slices, info.trials)
+            moved.append(next(iter(found.values())).ravel()[0])
+            point = expected
+        assert ours.bit_generator.state == theirs.bit_generator.state
+        if block.steps < left:
+            # A step whose evidence has no digits, of some models one in a hundred, is Python's.
+            ((point, _),) = python_steps(step, theirs, point, 1)
+            ours.bit_generator.state = theirs.bit_generator.state
     assert np.unique(moved).size == STEPS
-    assert ours.bit_generator.state == theirs.bit_generator.state
 
 
 def test_which_solvers_are_made():
@@ -412,12 +419,13 @@ def test_one_type_is_compiled_for_all():
 def test_what_is_learned():
     step, loop, point = both(slopes)
     update = step._updates["collapsed"]
-    before = {name: np.copy(value) for name, value in update.state.items()}
+    before, state = {k: np.copy(v) for k, v in update.state.items()}, step._sampler.state
     loop.run(np.random.default_rng(3), step._sampler, point, step._updates, 10, tune=True)
     ours = {name: np.copy(value) for name, value in update.state.items()}
     update.state |= before | {"count": int(before["count"])}
+    step._sampler.state = state
     list(python_steps(step, np.random.default_rng(3), point, 10, tune=True))
-    assert ours["count"] == update.state["count"] == before["count"] + 20
+    assert ours["count"] == update.state["count"] == before["count"] + 10
     for name, value in ours.items():
         np.testing.assert_allclose(value, update.state[name], rtol=1e-9, atol=1e-12)
 
@@ -425,10 +433,10 @@ def test_what_is_learned():
 @pytest.mark.parametrize("build", [slopes, held_sites])
 def test_coordinates_while_there_are_no_axes(build):
     step, loop, point = both(build, tune=0)
-    found, start = [], step._updates
+    found, start, state = [], step._updates, step._sampler.state
     for native in (True, False):
         updates, rng = copy.deepcopy(start), np.random.default_rng(3)
-        step._updates = updates
+        step._updates, step._sampler.state = updates, state
         if native:
             block = loop.run(rng, step._sampler, point, updates, 6, tune=True)
             *_, last = block.points()
@@ -450,9 +458,10 @@ def test_coordinates_while_there_are_no_axes(build):
 def test_blocks_do_not_change_the_draws():
     for build in (slopes, nothing_learned, binomial_and_normal, student_t):
         step, loop, point = both(build)
-        updates = step._updates
+        updates, state = step._updates, step._sampler.state
         rng = np.random.default_rng(3)
         whole = loop.run(rng, step._sampler, point, updates, STEPS, tune=False).outputs
+        step._sampler.state = state
         rng, rows = np.random.default_rng(3), []
         for steps in (1, 7, 12, 20):
             block = loop.run(rng, step._sampler, point, updates, steps, tune=False)
@@ -463,9 +472,10 @@ def test_blocks_do_not_change_the_draws():
 
 def test_steps_without_digits_are_left_to_python():
     step, loop, point = both(slopes)
-    updates, p = step._updates, loop._problem
+    updates, p, state = step._updates, loop._problem, step._sampler.state
 
     def run(digits):
+        step._sampler.state = state
         loop._problem, rng = p._replace(digits=digits), np.random.default_rng(3)
         block = loop.run(rng, step._sampler, point, updates, STEPS, tune=False)
         return block.outputs, list(block.points()), rng
@@ -630,7 +640,7 @@ def test_the_joint_distribution_is_kept(native, build):
 def test_that_of_a_wrong_loop_is_not(native, build, wrong):
     joint = native(build, seed=1)
     vars(joint).update(wrong)
-    z = joint.z_scores(25, steps=4, draws=400)
+    z = joint.z_scores(40, steps=4, draws=400)
     assert max(abs(value) for value in z.values()) > 5.0
 
 

@@ -236,7 +236,7 @@ class Part:
     do not determine, and ``joint_share`` the share of steps that draw all factors at once.
     ``factorizes`` says whether values of θ without a chol(K) are outside the support of move 3.
     ``eta`` and ``log_prior`` are the predictors and the log prior density of the latents that were
-    drawn last.
+    drawn last, and ``nu`` their ν, where the next one is to be over-relaxed.
     """
 
     blocks: tuple[int, ...]
@@ -255,6 +255,7 @@ class Part:
     sites_follow: bool = False
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
+    nu: Array | None = None
 
     @property
     def log_ratio(self) -> float:

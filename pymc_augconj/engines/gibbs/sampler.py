@@ -99,7 +99,7 @@ class GibbsSampler:
         """Values that steps leave behind, besides the caches that the first one fills."""
         parts = [own for part in self.parts for own in (part, *part.factors)]
         return {
-            "parts": [(own.solver.state, own.factorizes) for own in parts],
+            "parts": [(own.solver.state, own.factorizes, own.nu) for own in parts],
             "recent": self._recent,
             "possible": self._possible,
         }
@@ -107,8 +107,8 @@ class GibbsSampler:
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
         parts = [own for part in self.parts for own in (part, *part.factors)]
-        for own, (solver, factorizes) in zip(parts, state["parts"], strict=True):
-            own.solver.state, own.factorizes = solver, factorizes
+        for own, (solver, factorizes, nu) in zip(parts, state["parts"], strict=True):
+            own.solver.state, own.factorizes, own.nu = solver, factorizes, nu
         self._recent = np.array(state["recent"])
         self._possible = state["possible"]
 

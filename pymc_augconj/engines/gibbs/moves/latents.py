@@ -100,6 +100,19 @@ def draw_gaussian(
     return (1.0 + a) * posterior.apply(np.sqrt((1.0 - a) / (1.0 + a)) * nu) - a * current
 
 
+def draw_alternately(posterior: Posterior, rng: np.random.Generator, part: Part) -> Array:
+    """Return such a draw with ν over-relaxed with respect to that of the last one.
+
+    The latents are then those of a chain ν that nothing else depends on: it is as exact as if these
+    were independent, whatever θ does, see :attr:`.Chain.alternates`.
+    """
+    nu = rng.standard_normal(posterior.size)
+    if part.nu is not None and part.nu.size == nu.size:
+        nu = np.sqrt(1.0 - OVERRELAXATION**2) * nu - OVERRELAXATION * part.nu
+    part.nu = nu
+    return posterior.apply(nu)
+
+
 def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> Array:
     """Draw ω of the part's observed variables, given all predictors, which are returned."""
     eta, omegas = chain.predictor(state.point), []
@@ -130,6 +143,9 @@ def draw_latents(
     Where rounding leaves no digits the latents stay as they are, as does their distribution.
     """
     point, info, tilted = state.point, state.info, part.tilted
+    # Such solvers have variables that depend on the latents.
+    chain.alternates = chain.alternates and not part.solver.preferred.augments
+    relax = relax and not chain.alternates
     whitened = part.select(chain.whitened(point)) if relax or tilted is not None else []
     try:
         # ν is that of one solver: another one is taken with other sites alone.
@@ -143,7 +159,9 @@ def draw_latents(
         return
     posterior, prior = given.posterior, given.prior
     current = given.coordinates(whitened) if whitened else None
-    if tilted is None or current is None:
+    if chain.alternates:
+        x = draw_alternately(posterior, rng, part)
+    elif tilted is None or current is None:
         x = draw_gaussian(posterior, rng, current)
     else:
         x = tilted.draw(rng, given, current, info)

@@ -149,7 +149,8 @@ class FactorLoop(NativeLoop):
                 arrays[-1].registers[registers], x = theta, theta[: arrays[0].theta.size]
                 if not self._kernel.run_steps(
                     rng, *arrays, learned[move], x, *nothing, *nothing, *nothing, nothing[0],
-                    own[:0], x[:0], own[:0], of_own, 1, 0, OVERRELAXATION, outputs[:1, :0], found,
+                    own[:0], x[:0], own[:0], of_own, 1, 0, OVERRELAXATION, False,
+                    outputs[:1, :0], found,
                 ):  # fmt: skip
                     return self._block_of(outputs[:step], stats[:, :step], point)
                 v[own], stats[2, step] = of_own, stats[2, step] + found[2, 0]

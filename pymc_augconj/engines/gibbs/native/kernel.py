@@ -230,15 +230,17 @@ def _log_sites(p: Problem, w: Work) -> float:
 
 @inner
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
-    """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
+    """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν.
+
+    With a = 0 the last ν in ``w.nu`` need not be one.
+    """
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
     x = v.reshape(1, size)
-    if a > 0.0:
-        present(p, w, v)
     for i in range(size):
         nu = rng.standard_normal()
         if a > 0.0:
             nu = share * nu - a * w.nu[0, i]
+        w.nu[0, i] = nu
         square += nu * nu
         v[i] = w.half[i] + nu
     solve(p.starts, p.rows, w.values, w.border, w.corner, x, YES)
@@ -312,8 +314,8 @@ def run_steps(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, u: Learned, x: Array,
     u_likelihood: Learned, x_likelihood: Array, u_level: Learned, x_level: Array,
     u_prior: Learned, x_prior: Array, u_ridges: Learned, along: Index, widths: Array,
-    n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float, outputs: Array,
-    stats: Array,
+    n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float, alternates: bool,
+    outputs: Array, stats: Array,
 ) -> int:  # fmt: skip
     """Make steps; return how many were made, or, of none, if the log evidence there has digits.
 
@@ -335,6 +337,8 @@ def run_steps(
         Elliptical slices of each draw of the latents; 0 where no site is held.
     overrelaxation : float
         a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
+    alternates : bool
+        Whether the others are over-relaxed too, see :attr:`.Chain.alternates`; ν is in ``w.nu``.
     outputs : ndarray, shape (count, n)
         Written, for each step what is recorded; of one step in ``w.row``, if there is one.
     stats : ndarray, shape (N_STATS, count)
@@ -405,7 +409,9 @@ def run_steps(
                 ratio, made = draw_by_slices(rng, p, w, v, slices)
                 trials += made
             else:
-                a = overrelaxation if sweep > 0 or not x.size else 0.0
+                a = overrelaxation if alternates or sweep > 0 or not x.size else 0.0
+                if a > 0.0 and not alternates:
+                    present(p, w, v)
                 square = _draw_latents(rng, p, w, v, a)
             if not predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta):
                 return step

@@ -283,9 +283,13 @@ class NativeLoop:
         fields = zip(*(ridges or [learned["level"]]), strict=True)
         every: Any = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
         v, slices, of = self._v.copy(), self._hold(sampler), self._slices.Learned
+        (part, *_), nu = sampler.parts, self._work.nu[0]
+        alternates = part.nu is not None and part.nu.size == nu.size
+        if alternates:
+            nu[:] = part.nu
 
         def keep() -> None:
-            self._v = v
+            self._v, part.nu = v, None if part.nu is None else nu.copy()
             each = np.split(widths, self._entries.begin[1:])
             for state, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
                 state |= {"widths": own_widths, "n_tunes": int(n)}
@@ -296,7 +300,8 @@ class NativeLoop:
                 self._take(updates, learned)
 
         given = rng, self._problem, self._entries, self._work, *parts, of(*every), along
-        return (*given, widths, n_tunes, v, sampler.sweeps, slices, OVERRELAXATION), keep
+        given = *given, widths, n_tunes, v, sampler.sweeps, slices
+        return (*given, OVERRELAXATION, alternates), keep
 
     def _take(self, updates: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         """Take what updates have learned."""

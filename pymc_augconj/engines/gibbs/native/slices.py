@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING
 from pymc_augconj.linalg.sparse_kernels import with_pivot
 from pymc_augconj.typing import Array, Index
 
@@ -121,7 +122,8 @@ def _explore(
 
     Returns the evaluations, −1 where one has no digits.
     """
-    size, by_ellipse, count = x.size, axis < 0, 0
+    size, by_ellipse, count, trials, begin = x.size, axis < 0, 0, 0, 0.0
+    least, most = REVERSING if size <= FEW else ANY
     z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
     shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
     if by_ellipse:
@@ -136,6 +138,8 @@ def _explore(
             fresh[i] *= rng.standard_normal()
         level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
         at = 2.0 * math.pi * rng.random()
+        away = least + (most - least) / math.pi * min(at, 2.0 * math.pi - at)
+        begin = at = away if at < math.pi else 2.0 * math.pi - away
         lower, upper = at - 2.0 * math.pi, at
     else:
         level = w.found[VALUE] - rng.standard_exponential()
@@ -148,8 +152,14 @@ def _explore(
                 return -1
         at = lower + (upper - lower) * rng.random()
     while True:
+        trials += 1
+        is_last = by_ellipse and trials > _LARGEST_TRIALS
+        away = min(begin - at, 2.0 * math.pi - (begin - at))
+        if by_ellipse and trials > 1 and not (is_last or least <= away <= most):
+            lower, upper = (at, upper) if at < 0.0 else (lower, at)
+            at = lower + (upper - lower) * rng.random()
+            continue
         count += 1
-        is_last = by_ellipse and count > _LARGEST_TRIALS
         cos, sin, total, product = math.cos(at), math.sin(at), 0.0, 1.0
         for i in range(size):
             value = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
@@ -172,10 +182,7 @@ def _explore(
                 n = u.n_tunes[0]
                 u.widths[axis] = (n * u.widths[axis] + upper - lower) / (n + 1)
             return min(count, _LARGEST_TRIALS) if by_ellipse else count
-        if at < 0.0:
-            lower = at
-        else:
-            upper = at
+        lower, upper = (at, upper) if at < 0.0 else (lower, at)
         at = lower + (upper - lower) * rng.random()
 
 
