@@ -224,6 +224,28 @@ def test_moments_are_those_of_draws_at_once(compiled, monkeypatch):
             assert abs(x.mean() - z.mean()) < STANDARD_ERRORS * error
 
 
+@pytest.mark.parametrize("build", [counts, ordinal])
+def test_a_factor_begins_with_the_log_ratio_of_the_one_before(build, by_factor, monkeypatch):
+    log_sum, differences = tilted.Tilted.log_sum, []
+
+    def compared(self, given):
+        known, found = self._start, log_sum(self, given)
+        if np.isfinite(known):
+            differences.append(found - log_sum(self, given))
+        return found
+
+    monkeypatch.setattr(tilted.Tilted, "log_sum", compared)
+    with pm.Model() as model:
+        build()
+    step, point = pac.AugmentedGibbs(model=model), model.initial_point()
+    step.prepare(None, 5)
+    step.setup_chain(np.random.default_rng(0), 5, 0)
+    for _ in range(5):
+        point, _ = step.step(point)
+    assert len(differences) >= 5
+    assert np.allclose(differences, 0.0, atol=1e-9)
+
+
 @pytest.mark.parametrize("moves", [True, False])
 def test_sites_move_with_the_cutpoints(moves):
     """Where predictors and cutpoints move together r changes by a constant; else it does not."""
@@ -242,6 +264,12 @@ def test_sites_move_with_the_cutpoints(moves):
         held.draw_auxiliary(rng, y, eta, moved, 0)
         differences.append(np.diff(held.residuals(y, eta + t, moved), axis=0))
     assert np.allclose(*differences, rtol=1e-9) == moves
+    # Cutpoints that move apart change curvatures, unless by little.
+    chosen = sites.of("y")[1]
+    for apart in (0.01, 0.5):
+        moved = {n: c + apart * sign for (n, c), sign in zip(params.items(), (-1, 1), strict=True)}
+        same = np.array_equal(held.follow(y, moved)[1], chosen)
+        assert same == (moves and apart < 0.1)
 
 
 # -- the compiled loop ----------------------------------------------------------------------------

@@ -65,6 +65,8 @@ _FEW_TRIALS = 2.0
 # samples in three such models; where a slice takes 1.7, a third of them.
 _SHARE, _LONG_WINDOW, _NARROW = 0.1, 80, 1.9
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
+# Cutpoints so close to where they were, relative to their mean, leave sites as they are.
+_CLOSE = 0.05
 
 
 class _Rule:
@@ -129,8 +131,8 @@ class HeldSites:
         can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
         self._followed = [] if over_grid else can_follow
         self.references: dict[str, Array] = {}
-        # c̄ of each variable where its sites were chosen.
-        self._cutpoints: dict[str, float] = {}
+        # Cutpoints of each variable where its sites were chosen.
+        self._cutpoints: dict[str, Array] = {}
         self._by_moments, self.predictor = by_moments or over_grid, np.empty(0)
         self._over_grid = over_grid
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
@@ -153,19 +155,21 @@ class HeldSites:
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
 
-    def cutpoint(self, site: Site, params: Mapping[str, Array]) -> float:
-        """Return c̄, where moments are relative to it; else zero."""
+    def cutpoints(self, site: Site, params: Mapping[str, Array]) -> Array:
+        """Return the cutpoints, where moments are relative to their mean c̄; else zero."""
         names = site.likelihood.cutpoints if self._by_moments else ()
-        return sum(float(np.mean(params[name])) for name in names) / max(len(names), 1)
+        return np.array([float(np.mean(params[name])) for name in names] or [0.0])
 
-    def moved(self, site: Site, params: Mapping[str, Array]) -> float:
-        """Return by what c̄ moved since the sites were chosen."""
-        return self.cutpoint(site, params) - self._cutpoints[site.name]
+    def moved(self, site: Site, params: Mapping[str, Array]) -> tuple[float, bool]:
+        """Return by what c̄ moved since the sites were chosen, and whether the rest did."""
+        by = self.cutpoints(site, params) - self._cutpoints[site.name]
+        alone = self._by_moments and set(params) == set(site.likelihood.cutpoints)
+        return float(by.mean()), not alone or float(np.abs(by - by.mean()).max()) > _CLOSE
 
     def _level(self, point: Point) -> Array:
         found = np.zeros(self._model.n_rows)
         for site in self._model.sites:
-            found[site.row_numbers[0]] = self.cutpoint(site, site.params(point))
+            found[site.row_numbers[0]] = self.cutpoints(site, site.params(point)).mean()
         return found
 
     @property
@@ -274,7 +278,7 @@ class HeldSites:
         if all(np.isfinite(x).all() for x in (h, lam, mean)):
             self.h, self.lam, self.mean = h, lam, mean
             rows, sites = self._layout.rows, self._model.sites
-            self._cutpoints = {s.name: self.cutpoint(s, s.params(point)) for s in sites}
+            self._cutpoints = {s.name: self.cutpoints(s, s.params(point)) for s in sites}
             self.references = {
                 site.name: reference_of(site, point, m, v)
                 for site, m, v in zip(sites, rows(mean), rows(var), strict=True)

@@ -70,8 +70,11 @@ class Held:
         self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Mapping[str, Array]
     ) -> tuple[Array, Array]:
         h, lam = chosen[0][0], chosen[1][0, 0]
-        by, (mean, step, slope, curvature) = self.held_sites.moved(self._site, params), reference
+        by, far = self.held_sites.moved(self._site, params)
+        mean, step, slope, curvature = reference
         h, mean = h + lam * by, mean + by
+        if not far:
+            return h[None], lam[None, None]
         above, bend = differences(self._site.likelihood, y, mean[None], step[None], params)
         with np.errstate(all="ignore"):
             ratio, change, most = (

@@ -114,7 +114,7 @@ class Tilted:
         # The same, parameters, and r of every ν_k; and r of the chosen ones, until they move on.
         self._ratios: tuple[Posterior | None, list[Any], Array] = (None, [], self._nu)
         self._present: Array | None = None
-        self.value = 0.0
+        self._start, self.value = math.nan, 0.0
 
     @property
     def follows(self) -> bool:
@@ -198,8 +198,14 @@ class Tilted:
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def begin(self, rng: Generator, given: Conditional, current: Array) -> None:
-        """Draw all ν_k, given the coordinates of the present latents."""
+    def begin(
+        self, rng: Generator, given: Conditional, current: Array, value: float = math.nan
+    ) -> None:
+        """Draw all ν_k, given the coordinates of the present latents, and r there if it is known.
+
+        Then the density that is asked for first is the present one.
+        """
+        self._start = value
         present = given.posterior.solve(rng, current)
         others = rng.standard_normal((self.ensemble - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
@@ -214,6 +220,9 @@ class Tilted:
 
     def log_sum(self, given: Conditional) -> float:
         """Return log Σ_k exp r(f(θ, ν_k)), summed over levels."""
+        known, self._start = self._start, math.nan
+        if math.isfinite(known) and self.ensemble == 1:
+            return known
         return float(np.logaddexp.reduce(self._ratios_at(given)).sum())
 
     def _ratios_at(self, given: Conditional) -> Array:
@@ -287,30 +296,35 @@ class Tilted:
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
         here, away = eta - centre, posterior.whitened(current) - posterior.whitened(mean)
-        values = self._values(eta)
-        for _ in range(self._slices or 1):
+        values, count = self._values(eta), self._slices or 1
+        for number in range(count):
             other = posterior.apply(rng.standard_normal(posterior.size))
             there = given.predictor(other) - centre
+            left = [np.arange(centre.size)]
 
             def residual(
-                cos: Array, sin: Array, which: Index, here: Array = here, there: Array = there
-            ) -> Array:
+                cos: Array, sin: Array, which: Index, here: Array = here, there: Array = there,
+                left: list[Index] = left,
+            ) -> Array:  # fmt: skip
                 if which.size == levels.count:
                     eta = centre + cos[levels.of_rows] * here + sin[levels.of_rows] * there
                     return self._by_level(eta[None])[0]
-                number = np.full(levels.count, -1)
-                number[which] = np.arange(which.size)
-                rows = np.flatnonzero(number[levels.of_rows] >= 0)
-                of = number[levels.of_rows[rows]]
+                places = np.full(levels.count, -1)
+                places[which] = np.arange(which.size)
+                # Of levels that were left last time.
+                of = places[levels.of_rows[left[0]]]
+                rows = left[0] = left[0][of >= 0]
+                of = of[of >= 0]
                 eta = centre[rows] + cos[of] * here[rows] + sin[of] * there[rows]
                 return np.asarray(self._by_level(eta[None], rows=rows)[0, which])
 
             cos, sin, values, trials = elliptical_slices(rng, residual, values)
             other = posterior.whitened(other) - posterior.whitened(mean)
             away = cos[levels.of_latents] * away + sin[levels.of_latents] * other
-            here = cos[levels.of_rows] * here + sin[levels.of_rows] * there
             info.trials += trials
             info.slices += 1
+            if number + 1 < count:
+                here = cos[levels.of_rows] * here + sin[levels.of_rows] * there
         self.value = float(values.sum())
         return posterior.coordinates(posterior.whitened(mean) + away)
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import ColumnScales, Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point, PointMap
@@ -209,14 +211,17 @@ class Level:
         with np.errstate(invalid="ignore", divide="ignore"):
             return float(np.mean(-values if self.are_cutpoints else np.log(values)))
 
-    def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
-        """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
+    @cached_property
+    def _sites(self) -> SiteSum:
         groups = self.part.priors.groups
         lam = np.zeros(groups.coupling.size)
         lam[self.rows] = _INFORMATION
         h = lam[: groups.coupling.n_rows]
-        sites = groups.sites(h, lam, np.zeros(h.size))
-        posterior = self.part.solver.posterior(prior, sites)
+        return groups.sites(h, lam, np.zeros(h.size))
+
+    def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
+        """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
+        posterior = self.part.solver.posterior(prior, self._sites)
         x = posterior.latent_mean
         innovations = posterior.innovations(x)
         raised = prior.predictor(innovations) - prior.offset
@@ -340,15 +345,16 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
     prior, whole = part.priors.at(point).factorized(), chain.priors.at(point)
     of_all = chain.innovations(point, whole)
     eta, u, v = whole.predictor(of_all), part.select(of_all), part.select(chain.whitened(point))
-    (by_v, by_u, raised), of_part = level.direction(prior), eta[part.rows]
+    by_v, by_u, of_part = level.direction(prior)
+    raised = np.zeros_like(eta)
+    raised[part.rows] = of_part
 
     def moved(latents: list[Array], by: list[Array], candidate: Point) -> list[Array]:
         t = level.log_parameter(candidate) - start
         return [x - t * b for x, b in zip(latents, by, strict=True)]
 
     def predictors(candidate: Point) -> tuple[Array, float]:
-        there = eta.copy()
-        (there[part.rows],) = moved([of_part], [raised], candidate)
+        (there,) = moved([eta], [raised], candidate)
         blocks = zip(prior.blocks, moved(v, by_v, candidate), strict=True)
         return there, sum(block.log_density(x) for block, x in blocks)
 

@@ -153,6 +153,8 @@ def draw_latents(
     except UncertainEvidenceError:
         info.stays += 1
         info.log_evidence = np.nan
+        if tilted is not None:
+            tilted.value = np.nan
         prior = part.priors.at(point).factorized()
         eta = prior.predictor(part.select(chain.innovations(point)))
         part.keep(prior, eta, part.select(chain.whitened(point)))
@@ -200,12 +202,14 @@ def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
         state.info.log_density += float(variable.log_density({**point, **values}))
 
 
-def update_collapsed(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
+def update_collapsed(
+    rng: np.random.Generator, chain: Chain, state: State, part: Part, value: float = np.nan
+) -> None:
     """Make all updates of hyperparameters that integrate out the latents of a part, given ω.
 
-    Where the part has held sites all but ν is, see :mod:`pymc_augconj.engines.gibbs.tilted`. A
-    gradient is then that of p(θ) Z(θ): a trajectory that follows it is reversible and keeps volume,
-    and its points are weighed by the whole density.
+    Where the part has held sites all but ν is, see :mod:`pymc_augconj.engines.gibbs.tilted`; with
+    ``value`` their log ratio, if it is known. A gradient is then that of p(θ) Z(θ): a trajectory
+    that follows it is reversible and keeps volume, and its points are weighed by the whole density.
     """
     tilted = part.tilted if part.collapsed else None
     if tilted is not None:
@@ -215,7 +219,7 @@ def update_collapsed(rng: np.random.Generator, chain: Chain, state: State, part:
             state.info.stays += 1
             return
         current = given.coordinates(part.select(chain.whitened(state.point)))
-        tilted.begin(rng, given, current)
+        tilted.begin(rng, given, current, value)
     for move in part.collapsed:
         _update(rng, chain, state, part, move)
     if tilted is not None:
@@ -266,12 +270,15 @@ _ROUNDS, _LEAST_GAIN, _HALVINGS = 20, 1.0, 10
 def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
     """Draw ω; then hyperparameters and effects of every factor, and the shifts between factors."""
     eta = draw_auxiliary(rng, chain, state, part)[part.rows]
+    value = np.nan
     for factor in part.factors:
         _condition(chain, state, part, factor, eta)
-        update_collapsed(rng, chain, state, factor)
+        update_collapsed(rng, chain, state, factor, value)
         draw_latents(rng, chain, state, factor, relax=chain.relaxes and not factor.collapsed)
         # Sums with effects of a start that are large have lost digits.
         eta = factor.eta if chain.relaxes else chain.predictor(state.point)[part.rows]
+        # The next factor begins with the same predictors.
+        value = np.nan if factor.tilted is None else factor.tilted.value
     # Log evidences given the other factors do not add up to one.
     state.info.log_evidence = np.nan
     if part.joint_share and rng.random() < part.joint_share:
