@@ -18,6 +18,7 @@ from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.moves import iterative
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.dense import DensePrior
@@ -121,8 +122,14 @@ def by_factor(monkeypatch):
 
 
 def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
+    """By conjugate gradients, which are tested like any draw that is not by one factor."""
     monkeypatch.setattr(parts_module, "best_share", lambda rate, cost: 0.5)
-    z = joint_distribution(bernoulli, seed=4, sites="augmented").z_scores(FEWER)
+    monkeypatch.setattr(parts_module, "_SLOW", 0.0)
+    monkeypatch.setattr(parts_module, "_GAIN", np.inf)
+    found = joint_distribution(bernoulli, seed=4, sites="augmented")
+    (part,) = found.step.make_sampler(found.model.initial_point()).parts
+    assert part.iterations
+    z = found.z_scores(FEWER)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
@@ -557,7 +564,28 @@ def test_the_rate_is_that_of_gauss_seidel(by_factor):
                       [block.total_size for block in blocks])  # fmt: skip
     lower = np.where(owner[:, None] >= owner, M, 0.0)
     radius = np.abs(np.linalg.eigvals(np.eye(14) - np.linalg.solve(lower, M))).max()
-    assert parts_module._rate(part, start) == pytest.approx(radius, rel=0.05)
+    assert parts_module._rate(part, start, np.ones(40)) == pytest.approx(radius, rel=0.05)
+
+
+@pytest.mark.parametrize("build", [bernoulli, normal_and_student])
+def test_iterative_draws_are_those_of_the_dense_precision(build, by_factor):
+    """With the same perturbations, whose covariance is the precision."""
+    with pm.Model() as model:
+        build()
+    step, rng = pac.AugmentedGibbs(model=model, sites="augmented"), np.random.default_rng(0)
+    (part,) = step.make_sampler(step._default_start).parts
+    prior = part.priors.at(step._default_start)
+    Phi = iterative.design(prior)
+    assert np.allclose(Phi.toarray(), prior.whitened_design, rtol=1e-14)
+    h, lam = rng.normal(size=Phi.shape[0]), rng.gamma(1.0, 100.0, size=Phi.shape[0])
+    found, iterations = iterative.draw_iteratively(np.random.default_rng(1), Phi, h, lam)
+    fresh, dense = np.random.default_rng(1), Phi.toarray()
+    right = dense.T @ (h + np.sqrt(lam) * fresh.standard_normal(h.size))
+    right += fresh.standard_normal(right.size)
+    expected = np.linalg.solve(np.eye(right.size) + (dense.T * lam) @ dense, right)
+    assert 1 < iterations < 100
+    away = np.linalg.norm(found - expected)
+    assert away <= iterative.TOLERANCE * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("cost", [1.0, 3.0, 30.0])

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -135,9 +136,14 @@ def _tied(model: LatentGaussianModel, factors: list[set[int]]) -> tuple[tuple[in
 def best_share(rate: float, cost: float) -> float:
     """Return the share of the steps with a joint draw, given ρ and c; see the module."""
     share = np.linspace(0.0, 1.0, _SHARES)
+    return float(share[np.argmin(time_over_draws(share, rate, cost))])
+
+
+def time_over_draws(share: Any, rate: float, cost: float) -> Any:
+    """Return the time over effective draws, in steps without a joint draw; see the module."""
     left = min(max(rate, 0.0), 1.0) * (1.0 - share)
     with np.errstate(divide="ignore"):
-        return float(share[np.argmin((1.0 + share * cost) * (1.0 + left) / (1.0 - left))])
+        return (1.0 + share * cost) * (1.0 + left) / (1.0 - left)
 
 
 @dataclass(frozen=True)

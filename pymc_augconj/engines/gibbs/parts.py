@@ -32,8 +32,9 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
-from .factors import Shift, best_share, find_independent, find_shifts
+from .factors import Shift, best_share, find_independent, find_shifts, time_over_draws
 from .held_sites import HeldSites
+from .moves.iterative import MOST_ITERATIONS, design, draw_iteratively
 from .observed import Held, SiteData
 from .tilted import Conditional, Tilted
 
@@ -220,6 +221,10 @@ def _log_density(data: SiteData, eta: Array) -> float:
 
 # Of the posterior mean, by which the rate of draws factor by factor is found.
 _ITERATIONS = 8
+# Time over effective draws from which conjugate gradients are tried; what part of it they must
+# take, as these steps are Python's, and scales where a chain starts often too large, with which
+# rates are, too; and the cost of an iteration, in steps.
+_SLOW, _GAIN, _PER_ITERATION = 20.0, 0.25, 0.1
 # Standard normal vectors of held sites within factors: here densities cost more than solutions.
 _ENSEMBLE = 1
 
@@ -233,7 +238,8 @@ class Part:
     names the updates of hyperparameters that integrate out its latents; with ``sites_follow`` some
     are parameters that held sites follow. ``factors`` are parts of its latents given the others, of
     the same predictors; empty where all are drawn at once. ``shifts`` are directions that the data
-    do not determine, and ``joint_share`` the share of steps that draw all factors at once.
+    do not determine, and ``joint_share`` the share of steps that draw all factors at once,
+    by about so many ``iterations`` of conjugate gradients where these are not zero.
     ``factorizes`` says whether values of θ without a chol(K) are outside the support of move 3.
     ``eta`` and ``log_prior`` are the predictors and the log prior density of the latents that were
     drawn last, and ``nu`` their ν, where the next one is to be over-relaxed.
@@ -252,6 +258,7 @@ class Part:
     shifts: list[Shift] = field(default_factory=list)
     factorizes: bool = False
     joint_share: float = 0.0
+    iterations: int = 0
     sites_follow: bool = False
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
@@ -348,7 +355,7 @@ def make_parts(
             part.shifts = find_shifts(model.blocks, maps_at, blocks)
             # One ellipse for all latents would hardly move.
             if not held:
-                part.joint_share = best_share(_rate(part, points[0]), plan.factors.cost)
+                _choose_share(part, plan.factors.cost, points[0])
         parts.append(part)
     return parts
 
@@ -380,14 +387,38 @@ def _factor(
     )  # fmt: skip
 
 
-def _rate(part: Part, point: Point) -> float:
+def _choose_share(part: Part, cost: float, point: Point) -> None:
+    """Choose the share of steps with a joint draw, and whether that is by conjugate gradients.
+
+    The second, of sites as they are where a chain starts.
+    """
+    n_rows, prior = part.rows.size, part.priors.at(point).factorized()
+    part.joint_share = best_share(_rate(part, point, np.ones(n_rows)), cost)
+    rng, omegas = np.random.default_rng(0), []
+    for data, group in part.members:
+        data.params = data.site.params(point)
+        data.eta = np.zeros(data.site.shape)
+        omegas.append(data.how.draw_auxiliary(rng, data.y, data.eta, data.params, group))
+    part.sites.condition(omegas)
+    rate = _rate(part, point, part.sites.stacked[1])
+    time = time_over_draws(part.joint_share, rate, cost)
+    Phi, sites = design(prior) if time > _SLOW else None, part.sites.at(prior.offset)
+    if Phi is None:
+        return
+    _, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
+    cost = 1.0 + _PER_ITERATION * iterations
+    share = best_share(rate, cost)
+    if time_over_draws(share, rate, cost) < _GAIN * time and iterations < MOST_ITERATIONS:
+        part.joint_share, part.iterations = share, iterations
+
+
+def _rate(part: Part, point: Point, lam: Array) -> float:
     """Return the rate at which draws of one factor after another forget, at ``point``.
 
-    It is that of the posterior means given sites with λ = 1, from a few iterations.
+    It is that of the posterior means given sites with these λ, from a few iterations.
     """
     prior, rng = part.priors.at(point), np.random.default_rng(0)
     zeros = np.zeros(part.rows.size)
-    lam = np.ones(part.priors.groups.coupling.size)
     innovations = [rng.standard_normal(own.size) for own in part.latents]
     offset, squares = prior.offset, [1.0, 0.0]
     for _ in range(_ITERATIONS):

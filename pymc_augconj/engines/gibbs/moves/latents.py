@@ -13,6 +13,7 @@ import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.moves.iterative import MOST_ITERATIONS, design, draw_iteratively
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional
@@ -281,11 +282,23 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
         value = np.nan if factor.tilted is None else factor.tilted.value
     # Log evidences given the other factors do not add up to one.
     state.info.log_evidence = np.nan
-    if part.joint_share and rng.random() < part.joint_share:
-        state.info.log_evidence = 0.0
-        draw_latents(rng, chain, state, part, relax=False)
-        return
     prior = part.priors.at(state.point).factorized()
+    if part.joint_share and rng.random() < part.joint_share:
+        if part.iterations:
+            part.take([data for data, _ in part.members], state.point)
+            sites = part.sites.at(prior.offset)
+            Phi = design(prior)
+            assert Phi is not None  # see make_parts
+            v, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
+            if iterations < MOST_ITERATIONS:
+                innovations = prior.innovations(v)
+                part.keep(prior, prior.predictor(innovations), prior.split(v))
+                state.point = chain.replaced(state.point, part, innovations, prior.split(v))
+                return
+        else:
+            state.info.log_evidence = 0.0
+            draw_latents(rng, chain, state, part, relax=False)
+            return
     innovations = [u.copy() for u in part.select(chain.innovations(state.point, prior))]
     for shift in part.shifts:
         shift.draw(rng, prior, innovations)
