@@ -28,6 +28,7 @@ from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import CopiesSolver, WeightSolver
 from .joint import LatentPrior
 from .posterior import Posterior, Solver
+from .precision import PrecisionPrior
 from .rows import RowGroups, SiteSum
 
 _ALL: tuple[type[Solver], ...] = (
@@ -220,6 +221,11 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)
+    structured = {b.kind for b in blocks if b.entries is not None}
+    few = PrecisionSolver.multiplications(blocks, groups) < 2.0 * _FEW
+    if structured == {PrecisionPrior.kind} and few:
+        # The compiled loop has its steps, and of few latents none takes long in Python.
+        cheapest = PrecisionSolver
     if cheapest.augments:
         # Alone: evidences of others are without its auxiliary variables.
         return CertifiedSolver([partial(cheapest, blocks, groups)])
@@ -230,7 +236,8 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
             ways.append(partial(GramSolver, groups, pattern))
     others = _alternatives(blocks, groups, cheapest)
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
-        kinds = [choose_solver(blocks, groups), *others]
+        choose_solver(blocks, groups)
+        kinds = [cheapest, *others]
         ways += [partial(kind, blocks, groups) for kind in kinds]
     may_change = True
     if cheapest is PrecisionSolver and others:

@@ -122,8 +122,9 @@ class PrecisionPattern:
             meet = (left >= 0) & (right >= 0)
             rows.append(left[meet])
             cols.append(right[meet])
-        #: Pattern and elimination order of B.
-        self.sparsity = self._find(np.concatenate(rows), np.concatenate(cols))
+        #: Pattern and elimination order of B, and columns of it that meet.
+        self.met = np.concatenate(rows), np.concatenate(cols)
+        self.sparsity = self._find(*self.met)
         for name in ("products", "_places", "_prior_positions", "_is_of_one_block"):
             self.__dict__.pop(name, None)
         n, m = float(self.size), float(self.border)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 
@@ -180,7 +180,7 @@ class SparsePattern(SymmetricPattern):
     ``limit`` is the most entries that L may have in an order of minimum degree; ValueError if it
     has more. ``given`` is an order of elimination, taken where that of minimum degree is not
     better; columns that meet most others then belong to the border. The columns ``dense`` belong to
-    it whatever their entries.
+    it whatever their entries. If the order is to be ``exact``, these are all of the corner.
 
     ``corner`` is n₂, and ``border`` the number of columns of the border, which are the corner's
     first. ``arrays`` are the start of the values below the diagonal of each sparse column; rows and
@@ -201,6 +201,7 @@ class SparsePattern(SymmetricPattern):
         limit: int | None = None,
         given: Index | None = None,
         dense: Index | None = None,
+        exact: bool = False,
     ) -> None:
         forced = np.zeros(size, dtype=bool)
         forced[dense if dense is not None else []] = True
@@ -215,7 +216,12 @@ class SparsePattern(SymmetricPattern):
             meet = ~forced[rows] & ~forced[cols] & (rows != cols)
             pairs = number[rows[meet]], number[cols[meet]]
             graph = csr_array((np.ones(pairs[0].size), pairs), shape=(inner.size, inner.size))
-            tree = _Tree.best(((graph + graph.T) != 0.0).astype(float), m, limit, given is None)
+            graph = ((graph + graph.T) != 0.0).astype(float)
+            if exact:
+                tree = _Tree.of(graph, np.arange(inner.size), m, size**2)
+                tree = replace(tree, sparse=inner.size)
+            else:
+                tree = _Tree.best(graph, m, limit, given is None)
             n, inner, (starts, below) = tree.sparse, inner[np.argsort(tree.place)], tree.rows()
             self.multiplications = _QUOTIENT * tree.cost
             self._by_supernodes = tree.supernodal

@@ -26,6 +26,7 @@ from pytensor.tensor.basic import (
     Join,
     MakeVector,
     ScalarFromTensor,
+    Split,
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -302,9 +303,14 @@ class TapeBuilder:
             return var.data if isinstance(var, Constant) else values[var]
 
         for node in order:
+            own = [value_of(v) for v in node.inputs]
+            if isinstance(node.op, Split) and not any(isinstance(v, Registers) for v in own[1:]):
+                parts = np.split(self._index(own[0]), np.cumsum(own[1])[:-1], node.op.axis)
+                values |= zip(node.outputs, (Registers(self, x) for x in parts), strict=True)
+                continue
             if len(node.outputs) > 1:
                 raise NoTapeError(str(node.op))
-            values[node.outputs[0]] = self._executed(node, [value_of(v) for v in node.inputs])
+            values[node.outputs[0]] = self._executed(node, own)
         return [self._index(value_of(var)) for var in fgraph.outputs]
 
     def _index(self, value: Any) -> Index:

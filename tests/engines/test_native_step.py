@@ -260,6 +260,24 @@ def mixtures():
     pm.Bernoulli("y3", logit_p=a, observed=counts("y3", 2))
 
 
+def structured():
+    """A walk with a drift and an autoregression; other effects join them or border them."""
+    tau, rho = pm.Uniform("tau", 0.2, 2.0), pm.Uniform("rho", -1.0, 1.0)
+    drift, b = pm.Normal("drift", 0.0, 0.3), pm.Normal("b", 0.0, 1.0, shape=2)
+    walk = pm.GaussianRandomWalk("walk", drift, tau, init_dist=pm.Normal.dist(0.0, 2.0), shape=40)
+    ar = pm.AR("ar", [rho], sigma=0.5, init_dist=pm.Normal.dist(0.0, 1.0), shape=40)
+    a, sigma = pm.Normal("a", 0.0, tau, shape=20), pm.HalfNormal("sigma", 1.0)
+    eta = walk + a[np.arange(40) // 2] + DESIGN[:, :2] @ b
+    pm.StudentT("y", nu=4.0, mu=eta, sigma=sigma, observed=reals("y"))
+    pm.Normal("y2", ar, 0.5, observed=reals("y2"))
+
+
+def counts_of_a_walk():
+    s = pm.HalfNormal("s", 1.0, shape=2)
+    walk = pm.GaussianRandomWalk("walk", 0.0, s[0], init_dist=pm.Normal.dist(0.0, s[1]), shape=40)
+    pm.Poisson("y", pm.math.exp(walk), observed=counts("y"))
+
+
 def entries():
     """Vectors by entry: of coefficients, of exact sites, and of scales of latents."""
     slope, sigma = pm.LogNormal("slope", 0.0, 0.5, shape=10), pm.HalfNormal("sigma", 1.0, shape=10)
@@ -315,7 +333,7 @@ MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
-    *(entries, priors_of_priors, another_design_at_every_rate),
+    *(entries, priors_of_priors, another_design_at_every_rate, structured, counts_of_a_walk),
 )
 
 

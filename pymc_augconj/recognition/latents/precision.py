@@ -7,7 +7,7 @@ entries (Curtis, Powell & Reid 1974).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -123,6 +123,10 @@ class PrecisionGraph:
     def source(self) -> Variable:
         """Graph of the numbers that the entries are computed from."""
         return self.products if self.formula is None else self.formula.values
+
+    def at_places(self, source: Index) -> Index:
+        """Return what an array of the source's shape has at the entries without a common one."""
+        return source.ravel()[self._places if self.formula is None else self.formula.which]
 
     def of_source(self, products: Array) -> Array | None:
         """Return the entries, or None if Q has other entries."""
@@ -283,6 +287,10 @@ class PrecisionEntries:
         self._source = source = space.function(graph.source)
         self.names, self.shared, self.graph = source.names, source.shared, source.graph
         self.compile = source.compile
+
+    def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Index:
+        """Return the registers of the entries, which a step in Python compares."""
+        return self.precision.at_places(tape.evaluate(self._source, entries))
 
     def __call__(self, point: Point) -> Array:
         entries = self.precision.of_source(np.asarray(self._source(point), dtype=float))

@@ -11,6 +11,7 @@
 ``held``          held sites, and elliptical slices
 ``kernel``        the loop
 ``loop``          a chain's steps by it, from point to point
+``precisions``    latents that are not independent
 ``problem``       a model as the arrays that the loop reads
 ``rows``          the rows of a model: designs on the tape, and sites
 ``row_tapes``     log densities of held sites

@@ -19,6 +19,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
+from .precisions import coordinates
 from .problem import MOVES, columns_of, make_problem
 from .shared import Columns
 
@@ -180,7 +181,7 @@ class NativeLoop:
         and updates of each block of latents that is drawn after the first.
         """
         if not beside and self.whitened(point) is None:
-            self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
+            self._v = np.concatenate(coordinates(sampler.chain, point))[self.layout.order]
         generators = [rng.bit_generator, *(own.bit_generator for own, *_ in beside)]
         given, v = [one.state for one in generators], self._v
         block = self._made(rng, sampler, point, updates, steps, tune, beside)

@@ -22,6 +22,7 @@ from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
+from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.linalg.dense import EPS, probes
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
@@ -31,6 +32,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 from .entries import Design, Entries, make_design, read_entries
+from .precisions import Precisions, pattern_of_precision, read_precisions, read_scales
 from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .shared import Columns, Shared, read_shared
@@ -48,7 +50,8 @@ N_CONSTANTS = 4
 class Problem(NamedTuple):
     """A model for the native loop.
 
-    Latents are in the order of elimination, unless it says otherwise.
+    Latents are in the order of elimination, unless it says otherwise. Those that are not
+    independent are flat, with their prior precision in G.
 
     Attributes
     ----------
@@ -168,12 +171,12 @@ def make_problem(
     plan = chain.plan
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
     log_prior = tape.evaluate(model.log_prior, entries)
-    std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
+    std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
     slots = read_slots(model, tape, entries)
     sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
-    sums = _sums(pattern, sites, slots, offset, tape)
+    sums = _sums(pattern, sites, slots, offset, tape, read_precisions(model, tape, entries))
     order = pattern.order
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
@@ -300,8 +303,22 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     moving = moving or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
-    if not model.is_independent:
+    structured = [b for b in model.blocks if b.kind == PrecisionPrior.kind]
+    if any(not (b.is_independent or b in structured) or b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
+    # The others are for standard normal latents.
+    standard = plan.by_entry, plan.level, not is_alone, any(not b.log_peak for b in structured)
+    if structured and any(standard):
+        raise NoTapeError("moves that the loop does not make")
+    find = pattern_of_precision if structured else _pattern_of_gram
+    pattern = find(chain, point)
+    if pattern.corner > LARGEST_CORNER:
+        raise NoTapeError("many latents that meet")
+    return pattern
+
+
+def _pattern_of_gram(chain: Chain, point: Point) -> SparsePattern:
+    """Return the pattern of G of independent latents."""
     solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
     # Sites of vectors couple rows: it is all latents that meet.
     coupled = chain.priors.groups.coupling.first.size > 0
@@ -319,8 +336,6 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     sparse = GramPattern(maps, small=0).pattern
     if not coupled and np.array_equal(sparse.order, pattern.order):
         pattern = sparse
-    if pattern.corner > LARGEST_CORNER:
-        raise NoTapeError("many latents that meet")
     return pattern
 
 
@@ -350,9 +365,10 @@ def _write_values(
 
 
 def _sums(
-    pattern: SparsePattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder
-) -> Polynomial:
-    """Return G, flat, g and the constants."""
+    pattern: SparsePattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder,
+    precisions: Precisions,
+) -> Polynomial:  # fmt: skip
+    """Return G, flat, with entries of Q; g and the constants."""
     sums, size, n_flat = SumBuilder(), pattern.size, pattern.n_flat
     none = tape.constants(1.0)
     known, by = tape.split(offset)
@@ -371,7 +387,10 @@ def _sums(
             place = pattern.positions(*np.divmod(pairs, size))[which]
             factors = rows.factor[met], by_left[met], right.factor[second[met]]
             sums.add(factors, place, product[met], rows.of[met])
+    number, of_q = tape.split(precisions.entries)
+    sums.add((of_q, none, none), pattern.positions(precisions.rows, precisions.cols), number)
     constants = n_flat + size
+    sums.add((precisions.log_peak, none, none), constants, np.array(number.size > 0))
     for at, parts in ((constants + 2, rows.base), (constants + 3, rows.bounds)):
         for register, *value in parts:
             sums.add((register, none, none), at, *value)

@@ -1,0 +1,85 @@
+"""Latents that are not independent: flat ones of the loop, with their prior precision in G.
+
+A walk, an autoregression or a map has the density exp(−½ uᵀQ u) |Q|^½ (2π)^{−n/2}. Against flat u
+that is a site like those of observations, with a sparse Q. The elimination is that of Python's
+precision solver in the same order, and so are its draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.latents.by_precision import PrecisionSolver
+from pymc_augconj.latents.dense import FLAT_STD
+from pymc_augconj.linalg.sparse import SparsePattern
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
+from pymc_augconj.typing import Array, Index
+
+
+class Precisions(NamedTuple):
+    """Entries of Q of all latents in the lower triangle, with their rows and columns.
+
+    ``log_peak`` is the register of Σ ½ log|Q| and the logarithms of the scales that stand for it.
+    """
+
+    entries: Index
+    rows: Index
+    cols: Index
+    log_peak: Index
+
+
+def read_precisions(
+    model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index]
+) -> Precisions:
+    """Return the prior precisions of latents that are not independent."""
+    found, start, log_peak = [np.empty((3, 0), dtype=np.intp)], 0, tape.constants(0.0)
+    for block in model.blocks:
+        if block.entries is not None:
+            rows, cols = start + block.entries
+            # The precisions of the first values of walks come after these.
+            values = tape.evaluate(block.scale, entries)[: rows.size]
+            found.append(np.stack([values, rows, cols])[:, rows >= cols])
+            constant = block.size * (0.5 * math.log(2.0 * math.pi) + math.log(FLAT_STD))
+            for term in (tape.evaluate(block.log_peak, entries), tape.constants(constant)):
+                log_peak = tape.apply("Add", log_peak, term.reshape(()))
+        start += block.total_size
+    values, rows, cols = np.concatenate(found, axis=1)
+    return Precisions(values, rows, cols, log_peak)
+
+
+def read_scales(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
+    """Return the registers of a block's standard deviations in the loop."""
+    if block.entries is not None:
+        return np.full(block.total_size, tape.constants(FLAT_STD))
+    return np.ravel(tape.evaluate(block.scale, entries))
+
+
+def pattern_of_precision(chain: Chain, point: Point) -> SparsePattern:
+    """Return the pattern of the sparse precision and its border, in Python's order."""
+    blocks, solver = chain.model.blocks, chain.parts[0].solver.preferred
+    own = PrecisionSolver.pattern(blocks, chain.priors.groups)
+    if own is None or not isinstance(solver, PrecisionSolver):
+        raise NoTapeError("another solver")
+    stops = np.cumsum([b.total_size for b in blocks])
+    numbers = [np.arange(stop - b.total_size, stop) for stop, b in zip(stops, blocks, strict=True)]
+    within, outside = (
+        np.concatenate([numbers[0][:0], *(numbers[i] for i in which)])
+        for which in (own.within, own.outside)
+    )
+    rows, cols = (within[x] for x in own.met)
+    given = np.append(within[own.sparsity.order], outside)
+    return SparsePattern(int(stops[-1]), rows, cols, given=given, dense=outside, exact=True)
+
+
+def coordinates(chain: Chain, point: Point) -> list[Array]:
+    """Return every block's v in the loop, flat."""
+    pairs = zip(chain.model.blocks, chain.whitened(point), chain.innovations(point), strict=True)
+    return [v if b.entries is None else u / FLAT_STD for b, v, u in pairs]
