@@ -46,6 +46,9 @@ LARGEST_ALTERNATIVE = 5_000
 # Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
 
+# Latents that take no longer in the precision of their weights than in the covariance of rows.
+_FEW_LATENTS = 40
+
 # Multiplications of an incomplete factor from which no other one is looked for.
 _MANY = 2e8
 
@@ -221,11 +224,12 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
     cheapest = cheapest_solver(blocks, groups)
-    structured = {b.kind for b in blocks if b.entries is not None}
+    # The compiled loop has steps of these solvers, and of few latents none takes long in Python.
     few = PrecisionSolver.multiplications(blocks, groups) < 2.0 * _FEW
-    if structured == {PrecisionPrior.kind} and few:
-        # The compiled loop has its steps, and of few latents none takes long in Python.
+    if few and {b.kind for b in blocks if b.entries is not None} == {PrecisionPrior.kind}:
         cheapest = PrecisionSolver
+    elif cheapest is ObservationSolver and sum(b.total_size for b in blocks) <= _FEW_LATENTS:
+        cheapest = WeightSolver
     if cheapest.augments:
         # Alone: evidences of others are without its auxiliary variables.
         return CertifiedSolver([partial(cheapest, blocks, groups)])

@@ -38,6 +38,8 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.utils import import_func_from_string
 
+from pymc_augconj.typing import Index
+
 from .arrays import MAKERS, Call, first, formula, formula_of, of_type, performed
 
 _LOG_HALF = log(0.5)
@@ -286,3 +288,18 @@ def is_plain(node: Apply) -> bool:
     if isinstance(op, Elemwise):
         return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
     return True
+
+
+def cholesky(apply: Callable[..., Index], x: Index) -> Index:
+    """Return the lower Cholesky factor of a matrix of registers, NaN if there is none.
+
+    ``apply`` writes an operation on a tape; the upper triangle is not read.
+    """
+    found = np.zeros_like(x)
+    for j in range(len(x)):
+        column = x[j:, j]
+        for k in range(j):
+            column = apply("SubMul", column, found[j:, k], found[j, k])
+        found[j, j] = apply("Sqrt", column[0])
+        found[j + 1 :, j] = apply("TrueDiv", column[1:], found[j, j])
+    return found

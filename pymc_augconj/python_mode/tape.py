@@ -31,6 +31,7 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
@@ -43,14 +44,14 @@ from pytensor.tensor.subtensor import (
 
 from pymc_augconj.typing import Array, Index
 
-from .operations import lower
+from .operations import cholesky, lower
 
 #: Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
 NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
-    *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn"),
+    *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn", "SubMul"),
 )
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
@@ -64,7 +65,7 @@ _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Join, MakeVector), None),
 }
 # Instructions from which NumPy's loops take less time.
-_MOST = 20_000
+_MOST = 30_000
 
 
 class Tape(NamedTuple):
@@ -284,6 +285,17 @@ class TapeBuilder:
             raise NoTapeError(type(function).__name__)
         return on_tape(self, entries)
 
+    def drop(self, first: int, needed: Index) -> None:
+        """Drop instructions from ``first`` on that some registers do not depend on."""
+        wanted, kept = set(needed.ravel().tolist()), []
+        for row in reversed(self._code[first:]):
+            if row[1] in wanted:
+                wanted |= set(row[2:])
+                kept.append(row)
+            else:
+                del self._known[row[0], *row[2:]]
+        self._code[first:] = reversed(kept)
+
     def finish(self) -> Tape:
         code = np.array(self._code, dtype=np.intp).reshape(-1, 5)
         return Tape(code, np.array(self._start))
@@ -334,6 +346,8 @@ class TapeBuilder:
             index = self._accumulated(op, self._index(values[0]))
         elif isinstance(op, Dot):
             index = self._product(*map(self._index, values))
+        elif isinstance(op, Cholesky) and op.lower and out.ndim == 2:
+            index = cholesky(self.apply, self._index(values[0]))
         elif isinstance(op, Softmax | LogSoftmax):
             index = self._softmax(op, self._index(values[0]))
         else:

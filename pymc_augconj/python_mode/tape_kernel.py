@@ -109,6 +109,8 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
         return math.atan2(x, y)
     if op == 36:
         return float(math.trunc(x)) if abs(x) < math.inf else math.nan
+    if op == 38:
+        return x - y * z
     if 0.0 < x < math.inf and 0.0 < y < math.inf:
         return betaln(x, y)
     return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)

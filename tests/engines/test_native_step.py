@@ -278,6 +278,24 @@ def counts_of_a_walk():
     pm.Poisson("y", pm.math.exp(walk), observed=counts("y"))
 
 
+def processes():
+    """A whitened process, a vector with a covariance, correlated effects of groups."""
+    ls, s = pm.Uniform("ls", 0.3, 2.0), pm.Uniform("s", 0.3, 2.0, shape=2)
+    gp = pm.gp.Latent(cov_func=s[0] ** 2 * pm.gp.cov.Matern32(1, ls=ls))
+    f = gp.prior("f", X=np.linspace(0.0, 3.0, 8)[:, None])
+    distance = np.abs(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
+    u = pm.MvNormal("u", np.arange(5.0), cov=s[1] * pm.math.exp(-distance / ls))
+    eta = f[np.arange(40) % 8] + u[np.arange(40) % 5]
+    pm.Normal("y", eta, pm.Uniform("sigma", 0.2, 2.0), observed=reals("y"))
+
+
+def correlated_groups():
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0, shape=2))
+    b = pm.MvNormal("b", pm.Normal("mu", 0.0, 2.0, shape=2), chol=chol, shape=(10, 2))
+    eta = b[GROUP, 0] + b[GROUP, 1] * X
+    pm.StudentT("y", nu=4.0, mu=eta, sigma=pm.HalfNormal("sigma", 1.0), observed=reals("y"))
+
+
 def entries():
     """Vectors by entry: of coefficients, of exact sites, and of scales of latents."""
     slope, sigma = pm.LogNormal("slope", 0.0, 0.5, shape=10), pm.HalfNormal("sigma", 1.0, shape=10)
@@ -334,6 +352,7 @@ MODELS = (
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
     *(entries, priors_of_priors, another_design_at_every_rate, structured, counts_of_a_walk),
+    *(processes, correlated_groups),
 )
 
 
@@ -545,11 +564,9 @@ def test_rounding_of_latents_far_smaller_than_their_mean_is_no_mistake():
         loop.check_density(step._sampler, small, expected - 0.2)
 
 
-def latent_scale_of_a_covariance():
-    f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3, 3))).prior(
-        "f", X=X[:9, None]
-    )
-    pm.Normal("y", f, 1.0, observed=reals("y", 9))
+def large_covariance():
+    gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3, 3)))
+    pm.Normal("y", gp.prior("f", X=np.arange(60.0)[:, None]), 1.0, observed=reals("y", 60))
 
 
 def another_auxiliary_variable():
@@ -567,7 +584,7 @@ def density_without_a_tape():
 @pytest.mark.parametrize(
     "build",
     [
-        *(latent_scale_of_a_covariance, another_auxiliary_variable, density_without_a_tape),
+        *(large_covariance, another_auxiliary_variable, density_without_a_tape),
     ],
 )
 def test_other_models_have_no_loop(build):

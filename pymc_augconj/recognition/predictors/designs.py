@@ -244,9 +244,9 @@ class _SelectionSum:
         return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
-        if not isinstance(self._coefs, PointFunction):
-            raise NoTapeError("coefficients that are the same everywhere")
-        return list(zip(self._coefs.on_tape(tape, entries), self._parts, strict=True))
+        known = None if self._coefs.names else tape.constants(self._coefs({}))
+        coefs = tape.evaluate(self._coefs, entries) if known is None else known
+        return list(zip(coefs, self._parts, strict=True))
 
 
 class _ScaledSelection:

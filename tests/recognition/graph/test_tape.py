@@ -190,8 +190,8 @@ def test_an_index_that_is_not_constant():
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-# PyTensor writes log B as a sum.
-@pytest.mark.parametrize("name", [name for name in (*_OPCODES, *_SAME) if name != "BetaLn"])
+# PyTensor writes log B as a sum; and has nothing that multiplies and subtracts.
+@pytest.mark.parametrize("name", sorted({*_OPCODES, *_SAME} - {"BetaLn", "SubMul"}))
 def test_opcodes(name):
     s, v, m = arguments()
     graph = ELEMENTWISE[name](v, s)
@@ -204,6 +204,7 @@ def test_opcodes(name):
 MOVED = {
     "alloc": lambda s, v, m: pt.alloc(pt.exp(s), 4, 3),
     "broadcast": lambda s, v, m: v[:, None] * pt.stack([s, s])[None, :],
+    "cholesky": lambda s, v, m: pt.linalg.cholesky(pt.dot(m, m.T) + s * np.eye(2)),
     "join": lambda s, v, m: pt.concatenate([v, pt.exp(v[:2]), np.array([4.0])]),
     "index": lambda s, v, m: pt.exp(v)[np.array([2, 0, 0, 1])],
     "pairs": lambda s, v, m: pt.exp(m)[np.array([1, 0]), np.array([0, 1])],
@@ -257,11 +258,11 @@ def test_what_has_no_tape():
     s, v, m = arguments()
     single = pt.fscalar("single")
     for graph, inputs in [
-        (pt.linalg.cholesky(m), [m]),
+        (pt.linalg.inv(m), [m]),
         (v[pt.cast(s, "int64")], [s, v]),
         (pt.digamma(s), [s]),
         (single + np.float32(1.0), [single]),
-        (pt.alloc(s, 30_000) * np.arange(30_000.0), [s]),
+        (pt.alloc(s, 40_000) * np.arange(40_000.0), [s]),
         (pt.inc_subtensor(pt.exp(v)[np.array([0, 0])], s), [s, v]),
     ]:
         at = {**VALUES, "single": np.float32(0.5)}

@@ -20,8 +20,12 @@ from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
+from pymc_augconj.python_mode.operations import cholesky
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
+
+#: Latents with a covariance that the tape factorises.
+LARGEST_ROOT = 40
 
 
 class Precisions(NamedTuple):
@@ -57,9 +61,22 @@ def read_precisions(
 
 def read_scales(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
     """Return the registers of a block's standard deviations in the loop."""
-    if block.entries is not None:
-        return np.full(block.total_size, tape.constants(FLAT_STD))
+    if block.entries is not None or block.is_correlated:
+        std = 1.0 if block.is_correlated else FLAT_STD
+        return np.full(block.total_size, tape.constants(std))
     return np.ravel(tape.evaluate(block.scale, entries))
+
+
+def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index | None:
+    """Return the registers of L with u = L v; None where v is no vector of correlated latents."""
+    if not block.is_correlated:
+        return None
+    if block.size > LARGEST_ROOT:
+        raise NoTapeError("a large covariance")
+    begin, scale = len(tape), np.tril(tape.evaluate(block.scale, entries))
+    # Those of entries above the diagonal.
+    tape.drop(begin, scale)
+    return cholesky(tape.apply, scale) if block.has_covariance else scale
 
 
 def pattern_of_precision(chain: Chain, point: Point) -> SparsePattern:

@@ -20,7 +20,7 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
-from pymc_augconj.latents.by_gram import GramPattern, GramSolver
+from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.linalg.dense import EPS, probes
@@ -32,7 +32,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 from .entries import Design, Entries, make_design, read_entries
-from .precisions import Precisions, pattern_of_precision, read_precisions, read_scales
+from .precisions import Precisions, pattern_of_precision, read_precisions, read_root, read_scales
 from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .shared import Columns, Shared, read_shared
@@ -172,7 +172,8 @@ def make_problem(
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
     log_prior = tape.evaluate(model.log_prior, entries)
     std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
-    slots = read_slots(model, tape, entries)
+    roots = [read_root(b, tape, entries) for b in model.blocks]
+    slots = read_slots(model, tape, entries, roots)
     sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
@@ -181,11 +182,11 @@ def make_problem(
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
-    log_det = _log_det(model, std, tape)
+    log_det = _log_det(model, std, roots, tape)
     latents = tape.inputs((order.size,))
     layout = make_layout(plan, model.blocks, order)
     own = layout.names
-    log_det = _write_values(chain, tape, entries, latents, log_det)
+    log_det = _write_values(chain, tape, entries, latents, log_det, roots)
     outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
     starts, rows, cols, runs = pattern.arrays
@@ -246,11 +247,17 @@ def _contiguous(record: Any) -> Any:
     return np.array(record, order="C") if isinstance(record, np.ndarray) else record
 
 
-def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index:
-    """Return the register of Σ log √(2π) s of the latents that are not flat."""
+def _log_det(
+    model: LatentGaussianModel, std: Index, roots: Sequence[Index | None], tape: TapeBuilder
+) -> Index:
+    """Return the register of Σ log √(2π) s of the latents that are not flat, with s of entries."""
+    for block, root in zip(model.blocks, roots, strict=True):
+        if root is not None and not block.whitened:
+            std = np.append(std, np.tile(np.diagonal(root), block.copies))
     is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
-    scales, counts = np.unique(std[~is_flat], return_counts=True)
-    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * counts.sum())
+    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * np.count_nonzero(~is_flat))
+    kept = np.append(~is_flat, np.ones(std.size - is_flat.size, dtype=bool))
+    scales, counts = np.unique(std[kept], return_counts=True)
     logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
     return reduce(partial(tape.apply, "Add"), logs, constant)
 
@@ -304,11 +311,12 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
     structured = [b for b in model.blocks if b.kind == PrecisionPrior.kind]
-    if any(not (b.is_independent or b in structured) or b.whitened for b in model.blocks):
+    known = (b.is_independent or b.is_standard or b.is_correlated for b in model.blocks)
+    if len(structured) + sum(known) < len(model.blocks):
         raise NoTapeError("latents that are not independent")
     # The others are for standard normal latents.
     standard = plan.by_entry, plan.level, not is_alone, any(not b.log_peak for b in structured)
-    if structured and any(standard):
+    if any(standard) and (structured or any(b.is_correlated for b in model.blocks)):
         raise NoTapeError("moves that the loop does not make")
     find = pattern_of_precision if structured else _pattern_of_gram
     pattern = find(chain, point)
@@ -322,9 +330,13 @@ def _pattern_of_gram(chain: Chain, point: Point) -> SparsePattern:
     solver, maps = chain.parts[0].solver.preferred, chain.priors.at(point).full_maps
     # Sites of vectors couple rows: it is all latents that meet.
     coupled = chain.priors.groups.coupling.first.size > 0
+    if can_sum_out(chain.model.blocks, maps):
+        maps = tuple(whitened_parts(chain.model.blocks, maps))
     if isinstance(solver, GramSolver):
         pattern = solver.pattern.pattern
     else:
+        # Those with one covariance do, by its root.
+        coupled |= any(b.is_correlated for b in chain.model.blocks)
         pattern = GramPattern(maps).pattern
         all_meet = coupled or pattern.corner == pattern.size
         if not (isinstance(solver, WeightSolver) and all_meet):
@@ -344,8 +356,9 @@ def _flat(entries: dict[Any, Index], names: tuple[str, ...]) -> Index:
 
 
 def _write_values(
-    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index, log_det: Index
-) -> Index:
+    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index, log_det: Index,
+    roots: Sequence[Index | None],
+) -> Index:  # fmt: skip
     """Add the entries of the latents, of which a mean may depend on others.
 
     Returns ``log_det`` less the logarithms of the Jacobians of transforms.
@@ -353,14 +366,18 @@ def _write_values(
     blocks = chain.model.blocks
     stops = np.cumsum([b.total_size for b in blocks])
     for i in chain.order:
-        block, value = blocks[i], latents[stops[i] - blocks[i].total_size : stops[i]]
+        block, root = blocks[i], roots[i]
+        value = v = latents[stops[i] - block.total_size : stops[i]]
+        if root is not None:
+            terms = tape.apply("Mul", root, v.reshape(-1, 1, block.size))
+            value = reduce(partial(tape.apply, "Add"), np.moveaxis(terms, 2, 0)).ravel()
         if block.mean is not None:
             value = tape.apply("Add", tape.evaluate(block.mean, entries), value)
         entries[Argument("value", block.name)] = value
         if block.transform is not None:
             value, jacobian = block.transform.on_tape(tape, value)
             log_det = tape.apply("Sub", log_det, jacobian)
-        entries[block.value_name] = value.reshape(block.shape)
+        entries[block.value_name] = (v if block.whitened else value).reshape(block.shape)
     return log_det
 
 

@@ -18,7 +18,7 @@ the observation is allocated to it, and zero elsewhere. That of a vector y with 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -47,13 +47,15 @@ class Slot(NamedTuple):
 
 
 def read_slots(
-    model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index]
-) -> list[Slot]:
-    """Return the design of all rows."""
+    model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index],
+    roots: Sequence[Index | None],
+) -> list[Slot]:  # fmt: skip
+    """Return the design of all rows, given the roots of blocks that are whitened."""
     slots, start = [], 0
-    for block, read in zip(model.blocks, model.maps, strict=True):
+    for block, read, root in zip(model.blocks, model.maps, roots, strict=True):
         for factor, A in tape.evaluate(read, entries):
-            slots += _slots(A, start, model.n_rows, *tape.split(factor))
+            own = _slots(A, start, model.n_rows, *tape.split(factor))
+            slots += own if root is None else _through(own, root, start, tape)
         start += block.total_size
     if len(slots) > _MOST_IN_A_ROW:
         raise NoTapeError("many latents in a row")
@@ -69,6 +71,19 @@ def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -
     matrix, shape = known * A.dense(), (n_rows, A.size)
     by = np.broadcast_to(factor, shape)
     return [Slot(np.full(n_rows, start + j), matrix[:, j], by[:, j]) for j in range(A.size)]
+
+
+def _through(slots: Sequence[Slot], root: Index, start: int, tape: TapeBuilder) -> list[Slot]:
+    """Return entries of A L: for each entry of A one for each v that its latent depends on."""
+    found = []
+    for latent, number, factor in slots:
+        kind = (latent - start) % len(root)
+        known, by = tape.split(factor)
+        for j in range(kind.max() + 1):
+            column = root[kind, j]
+            both = tape.apply("Mul", by, column) if (by != tape.constants(1.0)).any() else column
+            found.append(Slot(latent - kind + j, number * known * (j <= kind), both))
+    return found
 
 
 #: Kinds of observations that have an ω: logistic, of normal noise with a gamma distributed
