@@ -8,7 +8,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.latents import by_precision
+from pymc_augconj.latents import by_precision, choice
 from pymc_augconj.latents.by_observations import ObservationPosterior
 from pymc_augconj.latents.by_precision import FactorPosterior
 
@@ -17,6 +17,12 @@ CHAINS, STEPS = 40, 5
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 DESIGN = np.random.default_rng(20_260_801).normal(size=(10, 2))
 exp, ordered = pm.math.exp, pm.distributions.transforms.ordered
+
+
+@pytest.fixture(autouse=True)
+def _by_observations(monkeypatch):
+    """Condition few latents in the space of observations too."""
+    monkeypatch.setattr(choice, "_FEW_LATENTS", 0)
 
 
 def reals(name, size):
