@@ -128,8 +128,9 @@ class AugmentedGibbs(PythonGibbs):
     sites), and ``residual_std`` the standard deviation, over 50 steps, of the log ratio of
     likelihood to sites.
 
-    A compiled loop takes microseconds a step for models of independent normal latents, if the step
-    samples every variable, each observation has one predictor and a density that the loop can
+    A compiled loop takes microseconds a step for models of normal latents that are independent,
+    have a sparse precision (walks, autoregressions) or a covariance of 40 values or fewer, if the
+    step samples every variable, each observation has one predictor and a density that the loop can
     evaluate, and chains have 500 steps or more. It is compiled once on a machine, see
     :func:`~pymc_augconj.warm_up`. Python computes steps that are compared with PyMC or another
     factorisation, and those within which an update learns its axes.

@@ -1,8 +1,10 @@
-"""Latents that are not independent: flat ones of the loop, with their prior precision in G.
+"""Latents that are not independent: flat with their prior precision in G, or whitened.
 
 A walk, an autoregression or a map has the density exp(−½ uᵀQ u) |Q|^½ (2π)^{−n/2}. Against flat u
 that is a site like those of observations, with a sparse Q. The elimination is that of Python's
 precision solver in the same order, and so are its draws.
+
+A small covariance, or a Cholesky factor, stays whitened: its root is part of the design.
 """
 
 from __future__ import annotations
