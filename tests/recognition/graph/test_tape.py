@@ -9,11 +9,10 @@ import pytest
 from scipy import special
 
 from pymc_augconj.python_mode import elementary
+from pymc_augconj.python_mode.registers import _FORMULAS, _UFUNCS
 from pymc_augconj.python_mode.tape import (
-    _FORMULAS,
     _OPCODES,
     _SAME,
-    _UFUNCS,
     NAMES,
     NoTapeError,
     Registers,
