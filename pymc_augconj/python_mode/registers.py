@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pymc_augconj.typing import Index
-
-if TYPE_CHECKING:
-    from .tape import TapeBuilder
 
 
 class NoTapeError(Exception):
@@ -66,13 +63,23 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
+class Writer(Protocol):
+    """What writes a tape."""
+
+    def constants(self, values: Any) -> Index:
+        """Return the registers of numbers."""
+
+    def apply(self, name: str, *arguments: Index) -> Index:
+        """Write an operation, and return the registers of its results."""
+
+
 class Registers(NDArrayOperatorsMixin):
     """Registers of a value as an array, by their numbers ``index`` on a tape.
 
     A formula of NumPy and SciPy that is called with these is written on the tape.
     """
 
-    def __init__(self, tape: TapeBuilder, index: Index) -> None:
+    def __init__(self, tape: Writer, index: Index) -> None:
         self.tape, self.index = tape, index
 
     def applied(self, name: str, *arguments: Any) -> Registers:
