@@ -178,11 +178,11 @@ def test_blocks_end_within_half_a_second(model, monkeypatch):
 def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
     made = counted(monkeypatch)
     pac.sample(30, tune=30, model=model, chains=1, **QUIET)
-    with pm.Model() as walk:
-        start, s = pm.Normal.dist(0.0, 1.0), pm.HalfNormal("s")
-        w = pm.GaussianRandomWalk("w", 0.0, s, init_dist=start, steps=7)
-        pm.Normal("y", w, 1.0, observed=Y[:8])
-    pac.sample(450, tune=50, model=walk, chains=1, cores=1, **QUIET)
+    with pm.Model() as large:
+        cov = pm.HalfNormal("s") ** 2 * pm.gp.cov.Matern32(1, ls=0.3)
+        f = pm.gp.Latent(cov_func=cov).prior("f", X=np.linspace(0.0, 1.0, 45)[:, None])
+        pm.Normal("y", f, 1.0, observed=np.resize(Y, 45))
+    pac.sample(450, tune=50, model=large, chains=1, cores=1, **QUIET)
     assert not made
 
 

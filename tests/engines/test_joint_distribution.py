@@ -363,12 +363,12 @@ def test_an_exchange_that_moves_the_vector_too_far_does_not(joint_distribution, 
     assert [[h.name for h in pair] for pair in joint.step.plan.exchanges] == [["lam", "tau"]]
     exchange = given_latents.update_exchanges
 
-    def twice_as_far(rng, chain, state):
+    def too_far(rng, chain, state):
         lam = state.point["lam_log__"]
         exchange(rng, chain, state)
-        state.point["lam_log__"] = 2.0 * state.point["lam_log__"] - lam
+        state.point["lam_log__"] = 3.0 * state.point["lam_log__"] - 2.0 * lam
 
-    monkeypatch.setattr(given_latents, "update_exchanges", twice_as_far)
+    monkeypatch.setattr(given_latents, "update_exchanges", too_far)
     z = joint.z_scores(2 * CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 

@@ -50,8 +50,8 @@ class Chain:
         ours |= {b.value_name for b in model.blocks} | {v.value_name for v in model.forward}
         kinds = [site.likelihood for site in model.sites]
         exact = all(kind.can_augment and not kind.has_auxiliary for kind in kinds)
-        (part, *others), is_ours = self.parts, set(points[0]) <= ours
-        self.alternates = exact and is_ours and not (others or part.factors or part.shifts)
+        plain = len(self.parts) == 1 and not (self.parts[0].factors or self.parts[0].shifts)
+        self.alternates = exact and plain and set(points[0]) <= ours
         self.priors = self.parts[0].priors if self.is_whole else LatentPriors(model, points)
         index = {block.name: i for i, block in enumerate(model.blocks)}
         names = {b.name: b.mean.names if b.mean is not None else () for b in model.blocks}
