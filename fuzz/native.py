@@ -9,6 +9,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.api.native_step import AugmentedGibbs
+from pymc_augconj.api.updates import GradientUpdate
 from pymc_augconj.auxiliary.polya_gamma import distribution
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.python_mode.tape import NoTapeError
@@ -39,6 +40,8 @@ def compare_steps(model: Model, seed: int = 0) -> Outcome:
     sampler, rng = step._sampler, np.random.default_rng([seed, 1])
     if sampler is None or not sampler.is_settled:
         return Outcome("unverified", "the sampler is not settled")
+    if any(isinstance(own, GradientUpdate) for own in step._updates.values()):
+        return Outcome("read in Python", "moves along gradients")
     sampler.chain.verifies = False  # which takes further random numbers
     updates = {move: partial(own, tune=False) for move, own in step._updates.items()}
     try:
