@@ -62,7 +62,8 @@ _FEW_TRIALS = 2.0
 # After windows of so many steps in which slices took more evaluations than that, sites of several
 # predictors, which no trajectory follows, get this share of λ: a variational approximation is
 # narrow beside a plateau, as of zero inflation that few data tell. 5 to 10 times the effective
-# samples in three such models; where a slice takes 1.7, a third of them.
+# samples in three such models; where a slice takes 1.7, a third of them; and a tenth of two
+# processes, of a mean and of a noise: the latents are to be independent.
 _SHARE, _LONG_WINDOW, _NARROW = 0.1, 80, 1.9
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 # Cutpoints so close to where they were, relative to their mean, leave sites as they are.
@@ -150,7 +151,8 @@ class HeldSites:
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
-        self._share, self._several = 1.0, any(s.shape[0] > 1 for s in model.sites if s.name in held)
+        several = any(s.shape[0] > 1 for s in model.sites if s.name in held)
+        self._share, self._several = 1.0, several and model.is_independent
         self._count, self._window = 0, 1 if self._by_moments else _FIRST_WINDOW
         self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
