@@ -71,6 +71,11 @@ class GaussianStructure:
         return self.kind == "intrinsic"
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether ``scale`` has all entries of Q, as of a walk or a map with a proper prior."""
+        return self.kind == "precision"
+
+    @property
     def has_precision(self) -> bool:
         """Whether ``scale`` has entries of Q."""
         return self.kind in ("precision", "intrinsic", "pivots")

@@ -28,7 +28,6 @@ from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import CopiesSolver, WeightSolver
 from .joint import LatentPrior
 from .posterior import Posterior, Solver
-from .precision import PrecisionPrior
 from .rows import RowGroups, SiteSum
 
 _ALL: tuple[type[Solver], ...] = (
@@ -81,6 +80,12 @@ def choose_solver(
     Raises AugmentationError if its matrices are too large to hold.
     """
     kind = cheapest_solver(blocks, groups, fit=fit)
+    _check_size(kind, blocks, groups)
+    return kind
+
+
+def _check_size(kind: type[Solver], blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
+    """Raise AugmentationError if a solver's matrices are too large to hold."""
     size = kind.largest_order(blocks, groups)
     if size > LARGEST_MATRIX:
         raise AugmentationError(
@@ -89,7 +94,6 @@ def choose_solver(
             f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; use "
             "pac.fit(method='svi', gp=gp, inducing=…), which needs none of that size"
         )
-    return kind
 
 
 class CertifiedSolver:
@@ -226,7 +230,8 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     cheapest = cheapest_solver(blocks, groups)
     # The compiled loop has steps of these solvers, and of few latents none takes long in Python.
     few = PrecisionSolver.multiplications(blocks, groups) < 2.0 * _FEW
-    if few and {b.kind for b in blocks if b.entries is not None} == {PrecisionPrior.kind}:
+    structured = [b for b in blocks if b.entries is not None]
+    if few and structured and all(b.is_sparse for b in structured):
         cheapest = PrecisionSolver
     elif cheapest is ObservationSolver and sum(b.total_size for b in blocks) <= _FEW_LATENTS:
         cheapest = WeightSolver
@@ -240,7 +245,7 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
             ways.append(partial(GramSolver, groups, pattern))
     others = _alternatives(blocks, groups, cheapest)
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
-        choose_solver(blocks, groups)
+        _check_size(cheapest, blocks, groups)
         kinds = [cheapest, *others]
         ways += [partial(kind, blocks, groups) for kind in kinds]
     may_change = True

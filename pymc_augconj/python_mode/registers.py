@@ -64,7 +64,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 
 class Writer(Protocol):
-    """What writes a tape."""
+    """An object that writes the instructions of a tape."""
 
     def constants(self, values: Any) -> Index:
         """Return the registers of numbers."""

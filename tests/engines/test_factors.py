@@ -121,14 +121,15 @@ def by_factor(monkeypatch):
     monkeypatch.setattr(step_module, "choose_factors", every_block)
 
 
-def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
-    """By conjugate gradients, which are tested like any draw that is not by one factor."""
+@pytest.mark.parametrize("slow", [np.inf, 0.0])
+def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch, slow):
+    """By a factor of the precision, and by conjugate gradients."""
     monkeypatch.setattr(parts_module, "best_share", lambda rate, cost: 0.5)
-    monkeypatch.setattr(parts_module, "_SLOW", 0.0)
+    monkeypatch.setattr(parts_module, "_SLOW", slow)
     monkeypatch.setattr(parts_module, "_GAIN", np.inf)
     found = joint_distribution(bernoulli, seed=4, sites="augmented")
     (part,) = found.step.make_sampler(found.model.initial_point()).parts
-    assert part.iterations
+    assert bool(part.iterations) == (slow == 0.0)
     z = found.z_scores(FEWER)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 

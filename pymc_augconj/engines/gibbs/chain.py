@@ -44,14 +44,15 @@ class Chain:
         self.parts = make_parts(model, plan, self.data, points, slices, sweeps)
         # Of some predictors, which no latent enters, there may be no part.
         self.is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
-        #: Whether nothing else depends on the latents: no ω, no move given them and none of others.
-        #: What they are drawn from the last draw for is then independent of θ.
+        #: Whether nothing else depends on the latents: no ω, no move given them and no step of
+        #: others. Their innovations ν are then independent of θ, and of any dependence among them.
         ours = {h.value_name for h in (*plan.collapsed, *plan.prior_only)}
         ours |= {b.value_name for b in model.blocks} | {v.value_name for v in model.forward}
         kinds = [site.likelihood for site in model.sites]
         exact = all(kind.can_augment and not kind.has_auxiliary for kind in kinds)
-        plain = len(self.parts) == 1 and not (self.parts[0].factors or self.parts[0].shifts)
-        self.alternates = exact and plain and set(points[0]) <= ours
+        self.alternates = (
+            exact and set(points[0]) <= ours and len(self.parts) == 1 and self.parts[0].is_plain
+        )
         self.priors = self.parts[0].priors if self.is_whole else LatentPriors(model, points)
         index = {block.name: i for i, block in enumerate(model.blocks)}
         names = {b.name: b.mean.names if b.mean is not None else () for b in model.blocks}

@@ -44,6 +44,19 @@ _LARGEST_TRIALS = 100
 REVERSING, ANY, FEW = (0.4 * math.pi, 0.9 * math.pi), (0.0, math.pi), 3
 
 
+def first_angle(share: float, least: float, most: float) -> float:
+    """Return the first φ, from 0 to 2π, at a share of the range of |φ| on both sides."""
+    phi = 2.0 * math.pi * share
+    away = least + (most - least) / math.pi * min(phi, 2.0 * math.pi - phi)
+    return away if phi < math.pi else 2.0 * math.pi - away
+
+
+def may_follow(phi: float, first: float, least: float, most: float) -> bool:
+    """Return whether the first φ might have been drawn about this one."""
+    away = first - phi
+    return least <= min(away, 2.0 * math.pi - away) <= most
+
+
 def elliptical_slice(
     rng: Generator,
     residual: Callable[[float, float], float],
@@ -57,13 +70,10 @@ def elliptical_slice(
     first |φ|.
     """
     level = current + math.log1p(-rng.random())
-    phi, (least, most) = 2.0 * math.pi * rng.random(), first
-    away = least + (most - least) / math.pi * min(phi, 2.0 * math.pi - phi)
-    begin = phi = away if phi < math.pi else 2.0 * math.pi - away
+    begin = phi = first_angle(rng.random(), *first)
     lower, upper = phi - 2.0 * math.pi, phi
     for trials in range(1, _LARGEST_TRIALS + 1):
-        away = min(begin - phi, 2.0 * math.pi - (begin - phi))
-        if trials == 1 or least <= away <= most:
+        if trials == 1 or may_follow(phi, begin, *first):
             cos, sin = math.cos(phi), math.sin(phi)
             value = residual(cos, sin)
             if level < value < math.inf:

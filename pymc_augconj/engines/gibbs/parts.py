@@ -265,6 +265,11 @@ class Part:
     nu: Array | None = None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its latents are drawn at once, without variables that depend on them."""
+        return not (self.factors or self.shifts or self.solver.preferred.augments)
+
+    @property
     def log_ratio(self) -> float:
         """The log ratio r at the latents that were drawn last; zero without held sites."""
         last = self.factors[-1] if self.factors else self
@@ -402,9 +407,10 @@ def _choose_share(part: Part, cost: float, point: Point) -> None:
     part.sites.condition(omegas)
     rate = _rate(part, point, part.sites.stacked[1])
     time = time_over_draws(part.joint_share, rate, cost)
-    Phi, sites = design(prior) if time > _SLOW else None, part.sites.at(prior.offset)
+    Phi = design(prior) if time > _SLOW else None
     if Phi is None:
         return
+    sites = part.sites.at(prior.offset)
     _, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
     cost = 1.0 + _PER_ITERATION * iterations
     share = best_share(rate, cost)

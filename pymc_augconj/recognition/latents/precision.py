@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.typing import NDArray
 from pymc.distributions.timeseries import RandomWalkRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
@@ -124,15 +125,15 @@ class PrecisionGraph:
         """Graph of the numbers that the entries are computed from."""
         return self.products if self.formula is None else self.formula.values
 
-    def at_places(self, source: Index) -> Index:
+    def at_places(self, source: NDArray[Any]) -> NDArray[Any]:
         """Return what an array of the source's shape has at the entries without a common one."""
         return source.ravel()[self._places if self.formula is None else self.formula.which]
 
     def of_source(self, products: Array) -> Array | None:
         """Return the entries, or None if Q has other entries."""
+        entries = self.at_places(products)
         if self.formula is not None:
-            return products[self.formula.which]
-        entries = products.ravel()[self._places]
+            return entries
         common = np.empty(0)
         if self.common is not None:
             common = products[-2, [self.common[0]]]
@@ -289,7 +290,7 @@ class PrecisionEntries:
         self.compile = source.compile
 
     def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Index:
-        """Return the registers of the entries, which a step in Python compares."""
+        """Return the registers of the entries; densities of the loop are compared with Python's."""
         return self.precision.at_places(tape.evaluate(self._source, entries))
 
     def __call__(self, point: Point) -> Array:

@@ -244,8 +244,10 @@ class _SelectionSum:
         return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
-        known = None if self._coefs.names else tape.constants(self._coefs({}))
-        coefs = tape.evaluate(self._coefs, entries) if known is None else known
+        if self._coefs.names:
+            coefs = tape.evaluate(self._coefs, entries)
+        else:
+            coefs = tape.constants(self._coefs({}))
         return list(zip(coefs, self._parts, strict=True))
 
 

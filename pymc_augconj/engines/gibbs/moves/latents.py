@@ -144,8 +144,6 @@ def draw_latents(
     Where rounding leaves no digits the latents stay as they are, as does their distribution.
     """
     point, info, tilted = state.point, state.info, part.tilted
-    # Such solvers have variables that depend on the latents.
-    chain.alternates = chain.alternates and not part.solver.preferred.augments
     relax = relax and not chain.alternates
     whitened = part.select(chain.whitened(point)) if relax or tilted is not None else []
     try:
@@ -268,6 +266,22 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
 _ROUNDS, _LEAST_GAIN, _HALVINGS = 20, 1.0, 10
 
 
+def _draw_iteratively(
+    rng: np.random.Generator, chain: Chain, state: State, part: Part, prior: LatentPrior
+) -> bool:
+    """Draw all latents by conjugate gradients; return whether these converged."""
+    part.take([data for data, _ in part.members], state.point)
+    sites, Phi = part.sites.at(prior.offset), design(prior)
+    assert Phi is not None  # see make_parts
+    v, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
+    if iterations == MOST_ITERATIONS:
+        return False
+    innovations, whitened = prior.innovations(v), prior.split(v)
+    part.keep(prior, prior.predictor(innovations), whitened)
+    state.point = chain.replaced(state.point, part, innovations, whitened)
+    return True
+
+
 def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
     """Draw ω; then hyperparameters and effects of every factor, and the shifts between factors."""
     eta = draw_auxiliary(rng, chain, state, part)[part.rows]
@@ -284,20 +298,11 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
     state.info.log_evidence = np.nan
     prior = part.priors.at(state.point).factorized()
     if part.joint_share and rng.random() < part.joint_share:
-        if part.iterations:
-            part.take([data for data, _ in part.members], state.point)
-            sites = part.sites.at(prior.offset)
-            Phi = design(prior)
-            assert Phi is not None  # see make_parts
-            v, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
-            if iterations < MOST_ITERATIONS:
-                innovations = prior.innovations(v)
-                part.keep(prior, prior.predictor(innovations), prior.split(v))
-                state.point = chain.replaced(state.point, part, innovations, prior.split(v))
-                return
-        else:
+        if not part.iterations:
             state.info.log_evidence = 0.0
             draw_latents(rng, chain, state, part, relax=False)
+            return
+        if _draw_iteratively(rng, chain, state, part, prior):
             return
     innovations = [u.copy() for u in part.select(chain.innovations(state.point, prior))]
     for shift in part.shifts:

@@ -23,7 +23,6 @@ from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
-from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.linalg.dense import EPS, probes
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
@@ -311,7 +310,7 @@ def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
     moving = moving or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
-    structured = [b for b in model.blocks if b.kind == PrecisionPrior.kind]
+    structured = [b for b in model.blocks if b.is_sparse]
     known = (b.is_independent or b.is_standard or b.is_correlated for b in model.blocks)
     if len(structured) + sum(known) < len(model.blocks):
         raise NoTapeError("latents that are not independent")

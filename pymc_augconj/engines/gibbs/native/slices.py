@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs import elliptical
 from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING
 from pymc_augconj.linalg.sparse_kernels import with_pivot
 from pymc_augconj.typing import Array, Index
@@ -19,6 +20,7 @@ from .work import VALUE, Work
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
 _MAX_STEPS = 100
+_first_angle, _may_follow = inner(elliptical.first_angle), inner(elliptical.may_follow)
 #: Slices along all coordinates, with stepping out, while there are no axes.
 COORDINATES = 3
 
@@ -137,9 +139,7 @@ def _explore(
         for i in range(size):
             fresh[i] *= rng.standard_normal()
         level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
-        at = 2.0 * math.pi * rng.random()
-        away = least + (most - least) / math.pi * min(at, 2.0 * math.pi - at)
-        begin = at = away if at < math.pi else 2.0 * math.pi - away
+        begin = at = _first_angle(rng.random(), least, most)
         lower, upper = at - 2.0 * math.pi, at
     else:
         level = w.found[VALUE] - rng.standard_exponential()
@@ -154,8 +154,8 @@ def _explore(
     while True:
         trials += 1
         is_last = by_ellipse and trials > _LARGEST_TRIALS
-        away = min(begin - at, 2.0 * math.pi - (begin - at))
-        if by_ellipse and trials > 1 and not (is_last or least <= away <= most):
+        is_free = not by_ellipse or trials == 1 or is_last
+        if not (is_free or _may_follow(at, begin, least, most)):
             lower, upper = (at, upper) if at < 0.0 else (lower, at)
             at = lower + (upper - lower) * rng.random()
             continue
