@@ -202,14 +202,14 @@ class AugmentedGibbs(PythonGibbs):
         return super().__getstate__() | own
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
-        last = self._last
-        if self._loop is not None and last is not None and point is not last:
+        last, sampler = self._last, self._sampler
+        if last is not None and sampler is not None and point is not last:
             # PyMC's worker processes copy points.
             if all(np.array_equal(point[name], value) for name, value in last.items()):
                 point = last
             else:
-                # Another step method moves the same variables.
-                self._loop = None
+                # Another step method moves the same variables, maybe given the latents.
+                self._loop, sampler.chain.alternates = None, False
         self._last, stats = self._next(point)
         return self._last, stats
 

@@ -19,7 +19,7 @@ Tobin, J. (1958). Estimation of relationships for limited dependent variables. E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -40,11 +40,12 @@ LogDensity = Callable[[Array, Array, Params], Array]
 PotentialTerm = tuple[LogDensity, Mapping[str, str]]
 
 
-def _possible(density: Density, y: Array, params: Params, signs: Iterable[float]) -> Mask:
-    """Return which y have a density at some predictors, which alternate by ``signs``."""
-    possible, odd = np.zeros(y.shape, dtype=bool), np.arange(density.n_predictors) % 2
-    for first, sign in product(_ETA, signs):
-        at = first * np.where(odd, sign, 1.0)
+def _possible(density: Density, y: Array, params: Params) -> Mask:
+    """Return which y have a density at some predictors: equal, alternating or increasing ones."""
+    possible, numbers = np.zeros(y.shape, dtype=bool), np.arange(density.n_predictors)
+    ways = [numbers**0.0, (-1.0) ** numbers, np.linspace(-1.0, 1.0, numbers.size)]
+    for first, way in product(_ETA, ways[: numbers.size]):
+        at = first * way
         eta = np.broadcast_to(at[:, None], (at.size, y.size))
         possible |= density.log_density(y, eta, params) > -np.inf
     # Parameters out of range make all y impossible; PyMC refuses them.
@@ -91,7 +92,7 @@ class GenericLikelihood(MultiDensity):
             sentence = refusal(y, y == np.floor(y), "an integer")
         if sentence is not None:
             return sentence
-        possible = _possible(self, y, params, (1.0,) if self.n_predictors == 1 else (1.0, -1.0))
+        possible = _possible(self, y, params)
         return refusal(y, possible, f"a value that {self.name} can take")
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
@@ -121,7 +122,7 @@ class PotentialLikelihood(MultiDensity):
         self._terms = tuple(terms)
 
     def check(self, y: Array, params: Params) -> str | None:
-        bad = np.flatnonzero(~_possible(self, y, params, (1.0,)))
+        bad = np.flatnonzero(~_possible(self, y, params))
         if bad.size == 0:
             return None
         return f"expected a finite log density of each entry, found none at position {bad[0]}"

@@ -123,10 +123,13 @@ def test_what_another_step_method_moves_is_not_lost(model, monkeypatch):
     monkeypatch.setattr(
         step._sampler, "step", lambda r, at, u, f: (began.append(at), run(r, at, u, f))[1]
     )
+    assert step._sampler.chain.alternates
     moved = {**point, "sigma_log__": point["sigma_log__"] + 5.0}
     step.step(moved)
     assert step._loop is None
     assert began == [moved]
+    # Given the latents, maybe, so that their innovations no longer are a chain of their own.
+    assert not step._sampler.chain.alternates
 
 
 def test_what_is_recorded_without_a_tape(model, monkeypatch):

@@ -168,9 +168,11 @@ class RowParameters:
             return []
         sources = [leaf for leaf in leaves if leaf in self._random]
         shapes = [static_shape(source) for source in sources]
-        # A shared vector may have as many entries as there are rows: categories, say.
+        # A shared vector may have as many entries as there are rows: categories, say. Of a matrix,
+        # cutpoints of several items, say, it is a row that may be shared.
         small = all(np.prod(s) <= _LARGEST_VECTOR and not self._has_rows(s) for s in shapes)
-        return sources if small else []
+        vectors = all(np.prod(s) == max(s, default=1) for s in shapes)
+        return sources if small and vectors else []
 
     def _differs(self, var: Variable) -> bool:
         """Return whether ``var`` has one row per observation, rather than one repeated for all."""

@@ -269,6 +269,37 @@ def test_probabilities_near_one_keep_their_digits():
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
 
 
+def test_cutpoints_of_one_of_several_items():
+    """They are a row of a matrix, which is no parameter of one number or of a row each."""
+
+    def items(f):
+        matrix = pm.Normal("c", [[-0.7, 0.9]] * 3, transform=ordered, initval=[[-0.7, 0.9]] * 3)
+        pm.OrderedLogistic("y", eta=f, cutpoints=matrix[1], observed=CLASSES)
+
+    recognition = pac.recognize(model_of(items))
+    (site,) = recognition.model.sites
+    params = site.params(recognition.start)
+    np.testing.assert_allclose([params[name] for name in sorted(params)], [-0.7, 0.9])
+    found = site.likelihood.log_density(CLASSES, ETA[None], params)
+    expected = ordered_classes(expit)(CLASSES, ETA, {"c_0": -0.7, "c_1": 0.9})
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_cutpoints_with_predictors_of_their_own():
+    """At equal or alternating predictors classes between them are impossible."""
+
+    def build(f, observed):
+        upper = invlogit(pm.Normal("b", [-1.0, 0.0, 1.0], 0.1, shape=3) - f[:, None])
+        zero, one = np.zeros((N, 1)), np.ones((N, 1))
+        p = pm.math.concatenate([upper, one], 1) - pm.math.concatenate([zero, upper], 1)
+        pm.Categorical("y", p=p, observed=observed)
+
+    (site,) = pac.recognize(model_of(lambda f: build(f, CLASSES))).model.sites
+    assert site.likelihood.n_predictors == 3
+    with pytest.raises(pac.DataError, match="that Categorical can take, found 5 at position 2"):
+        pac.recognize(model_of(lambda f: build(f, np.where(CLASSES == 2, 5, CLASSES))))
+
+
 def test_one_observation():
     def build(f):
         pm.Gamma("y", alpha=pm.HalfNormal("a", 2), beta=exp(f[:1]), observed=POSITIVE[:1])
