@@ -42,6 +42,8 @@ _NO_DRAW = "Not enough samples"
 _FEW, _FEWEST_CHECKED, _FEWEST_CHAINS, _MOST_CHECKED = 50, 100, 2, 1000
 # Ratio of the 95 % to the 5 % quantile of |x| that no posterior with an integral is likely to have.
 _WIDEST = 1e8
+# Root mean square of a process of which PyMC's jitter, a variance of 1e-6, is a tenth or more.
+_SMALL_PROCESS = 10.0**-2.5
 _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
@@ -244,6 +246,27 @@ def signs_of_impropriety(tree: Any, model: Model) -> list[str]:
                 "pm.HalfNormal for a standard deviation"
             )
     return found
+
+
+def warn_of_jitter(tree: Any) -> None:
+    """Name processes in PyMC's log whose values are as small as what PyMC adds to their variance.
+
+    A ``pm.gp.Latent`` is one with a variable for its whitened values, and a variance of 1e-6 more.
+    """
+    if not isinstance(tree, DataTree) or "posterior" not in tree.children:
+        return
+    draws = tree["posterior"].data_vars
+    for name in draws:
+        whitened = f"{name}_rotated_" in draws
+        size = float(np.sqrt(np.mean(draws[name] ** 2))) if whitened else np.inf
+        if size < _SMALL_PROCESS:
+            message = (
+                f"process {name!r}: expected values well above 0.001, the standard deviation of "
+                f"the noise that PyMC adds to every value of a pm.gp.Latent, found {size:.1g} on "
+                "average, so that much of it is that noise; give data in larger units, or multiply "
+                "a process of an amplitude near 1 by its scale"
+            )
+            log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
 
 
 class BackgroundRun:

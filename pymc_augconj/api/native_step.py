@@ -14,6 +14,8 @@ import numpy as np
 from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_augconj.engines.gibbs.moves.latents import draw_forward
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
@@ -22,7 +24,7 @@ from pymc_augconj.engines.gibbs.native.loop import Block, Drawn, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo, State
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
-from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Array, Index
 
 from .step import PythonGibbs
@@ -143,17 +145,22 @@ class AugmentedGibbs(PythonGibbs):
     _loop: NativeLoop | None = None
     _is_prepared = False
 
+    def _read(self, model: Model, *how: Any) -> Any:
+        inputs = graph_inputs([*model.basic_RVs, *model.potentials])
+        self._shared = [leaf for leaf in inputs if isinstance(leaf, TensorSharedVariable)]
+        return super()._read(model, *how)
+
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps, if it pays; return whether there is one.
 
         Without a companion no moves along ridges follow, which take longer than some more steps.
         """
-        self._is_prepared = True
+        self._is_prepared, self._loop = True, None
+        self._data = SharedData(self._shared)
         both = self._both
         learn = (not isinstance(u, GradientUpdate) for own in both for u in own._updates.values())
         if steps >= _FEWEST and all(learn):
             start = self._default_start
-            self._loop = None
             sampler, *others = (own.make_sampler(start) for own in both)
             kinds: list[Any] = [FixedLoop, FactorLoop, NativeLoop]
             if others:
@@ -172,7 +179,8 @@ class AugmentedGibbs(PythonGibbs):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain."""
-        if self.is_alone and not self._is_prepared:
+        # The tape has the values that data had.
+        if self.is_alone and (not self._is_prepared or self._data.changed()):
             self.prepare(None, tune + draws)
         super().setup_chain(rng, tune, draws)
         self._n_tune, self._size = tune, _FIRST
@@ -198,7 +206,13 @@ class AugmentedGibbs(PythonGibbs):
         return self._last
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_loop": None, "_is_prepared": False, "_queue": iter(()), "_last": None}
+        own = {
+            "_loop": None,
+            "_is_prepared": False,
+            "_data": None,
+            "_queue": iter(()),
+            "_last": None,
+        }
         return super().__getstate__() | own
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:

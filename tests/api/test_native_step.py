@@ -132,6 +132,21 @@ def test_what_another_step_method_moves_is_not_lost(model, monkeypatch):
     assert not step._sampler.chain.alternates
 
 
+def test_a_step_that_is_used_again_reads_data_that_have_changed(monkeypatch):
+    made = counted(monkeypatch)
+    with pm.Model() as model:
+        shift = pm.Data("shift", np.zeros(24))
+        pm.Normal("y", pm.Normal("a", 0.0, 3.0) + shift, pm.HalfNormal("s"), observed=Y)
+        step = pac.AugmentedGibbs()
+        for value in (0.0, 2.0):
+            pm.set_data({"shift": np.full(24, value)})
+            again = pm.sample(step=step, cores=1, **OPTIONS).posterior
+            blocks = sum(made)
+    assert blocks > 2 * 2 * (560 - 15)
+    for name, values in pac.sample(model=model, **OPTIONS).posterior.data_vars.items():
+        np.testing.assert_allclose(again[name], values, rtol=1e-12)
+
+
 def test_what_is_recorded_without_a_tape(model, monkeypatch):
     with model.copy() as other:
         # Nothing else of the model depends on it.

@@ -35,6 +35,16 @@ def small():
     return model
 
 
+@pytest.mark.parametrize(("unit", "amplitude"), [(1e-4, 1e-4), (1e-4, 1.0), (1.0, 1.0)])
+def test_processes_as_small_as_pymcs_jitter_are_named(caplog, unit, amplitude):
+    with pm.Model() as model:
+        cov = amplitude**2 * pm.gp.cov.ExpQuad(1, ls=0.5)
+        f = pm.gp.Latent(cov_func=cov).prior("f", X=X)
+        pm.Normal("y", f * unit / amplitude, unit, observed=unit * np.arange(5.0))
+    pac.sample(100, chains=2, model=model, **{**QUIET, "compute_convergence_checks": True})
+    assert ("process 'f': expected values well above 0.001" in caplog.text) == (amplitude < 1.0)
+
+
 def test_the_result_is_pymcs(model):
     idata = pac.sample(6, tune=3, chains=2, model=model, **QUIET)
     posterior = idata.posterior
