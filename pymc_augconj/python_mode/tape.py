@@ -53,6 +53,8 @@ NAMES = (
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
     *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn", "SubMul"),
 )
+#: Opcode of the one instruction for a matrix.
+FACTORIZE = len(NAMES)
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
 _OPCODES = {name: code for code, name in enumerate(NAMES)}
@@ -65,7 +67,7 @@ _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Join, MakeVector), None),
 }
 # Instructions from which NumPy's loops take less time.
-_MOST = 30_000
+_MOST = 40_000
 
 
 class Tape(NamedTuple):
@@ -82,6 +84,17 @@ def _keeps_values(cast: Apply) -> bool:
     if not keeps and dtype != "int64":
         raise NoTapeError(f"a cast to {dtype}")
     return bool(keeps)
+
+
+def depending(code: Index, index: Index) -> Index:
+    """Return the instructions that depend on some registers; all, where a factorisation does."""
+    changed, kept = set(index.tolist()), []
+    for row in code.tolist():
+        if not changed.isdisjoint(row[2:]):
+            changed.add(row[1])
+            kept.append(row)
+    is_factor = FACTORIZE in (row[0] for row in kept)
+    return code if is_factor else np.array(kept, dtype=np.intp).reshape(-1, 5)
 
 
 class OnTape(Protocol):
@@ -151,6 +164,19 @@ class TapeBuilder:
             self._start.append(math.nan)
             self._code.append((code[0], at, *code[1:]))
         return at
+
+    def factorize(self, x: Index) -> Index:
+        """Return the lower Cholesky factor of a matrix by one instruction, NaN if there is none.
+
+        The upper triangle is not read.
+        """
+        lower, found = np.tril_indices(len(x)), np.zeros_like(x)
+        found[lower] = self.inputs(lower[0].shape)
+        pairs = zip(found[lower].tolist(), x[lower].tolist(), strict=True)
+        self._code += [(_OPCODES["Add"], to, own, 0, 0) for to, own in pairs]
+        first = int(found[0, 0])
+        self._code.append((FACTORIZE, first, first, len(x), 0))
+        return found
 
     def evaluate(self, function: Any, entries: Mapping[Any, Index]) -> Any:
         """Return the registers of the value of a function of the point, see :class:`OnTape`."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
 from .elementary import betaln, exp, gammaln, log, log1p
+from .tape import FACTORIZE
 
 _LOG_HALF = math.log(0.5)
 # From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
@@ -116,15 +118,47 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
     return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
 
 
+@njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+def _factorize(rows: Array, size: int) -> None:
+    """Overwrite the lower triangle of a matrix, row by row, with its Cholesky factor or NaN."""
+    for i in range(size):
+        begin = i * (i + 1) // 2
+        own, square = rows[begin : begin + i + 1], 0.0
+        for j in range(i):
+            begin = j * (j + 1) // 2
+            other, total = rows[begin : begin + j + 1], own[j]
+            for k in range(j):
+                total -= own[k] * other[k]
+            own[j] = total / other[j]
+            square += own[j] * own[j]
+        own[i] = math.sqrt(own[i] - square)
+
+
 @njit(cache=True, error_model="numpy")
 def run_tape(code: Index, r: Array) -> None:
     """Execute all instructions on the registers ``r``.
 
-    A row of ``code`` has opcode, register of the result, and registers of up to three arguments.
+    A row of ``code`` has opcode, register of the result, and registers of up to three arguments;
+    that of a factorisation the first register of a triangle, twice, and the size of the matrix.
     """
-    for i in range(code.shape[0]):
-        x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
-        r[code[i, 1]] = _operation(code[i, 0], x, y, z)
+    i, size = 0, code.shape[0]
+    while i < size:
+        op = code[i, 0]
+        if op == 0:
+            while i < size and code[i, 0] == 0:
+                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] + r[np.uint64(code[i, 3])]
+                i += 1
+        elif op == 1:
+            while i < size and code[i, 0] == 1:
+                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] * r[np.uint64(code[i, 3])]
+                i += 1
+        elif op == FACTORIZE:
+            _factorize(r[code[i, 1] :], code[i, 3])
+            i += 1
+        else:
+            x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
+            r[code[i, 1]] = _operation(op, x, y, z)
+            i += 1
 
 
 @njit(**_WITHOUT_COUNTS)

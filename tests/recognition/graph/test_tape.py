@@ -17,6 +17,7 @@ from pymc_augconj.python_mode.tape import (
     NoTapeError,
     Registers,
     TapeBuilder,
+    depending,
 )
 from pymc_augconj.python_mode.tape_kernel import run_rows, run_tape
 from pymc_augconj.recognition.graph.functions import PointFunction
@@ -237,6 +238,35 @@ def test_entries_are_moved(name):
     np.testing.assert_allclose(found, function(VALUES), rtol=1e-14)
 
 
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_factor_by_one_instruction(size):
+    A = np.random.default_rng(1).normal(size=(size, size))
+    matrix, tape = A @ A.T + 0.1 * np.eye(size), TapeBuilder()
+    index = tape.inputs(matrix.shape)
+    factor = tape.factorize(index)
+    code, registers = tape.finish()
+    registers[index] = np.where(np.tri(size), matrix, np.nan)
+    run_tape(code, registers)
+    np.testing.assert_allclose(registers[factor], np.linalg.cholesky(matrix), rtol=1e-12)
+    registers[index[-1, -1]] = -1.0
+    run_tape(code, registers)
+    assert np.isnan(registers[factor[-1, -1]])
+
+
+def test_only_what_depends_on_some_registers_runs_again():
+    tape = TapeBuilder()
+    x, y = tape.inputs((2, 1))
+    total = tape.apply("Add", tape.apply("Exp", x), tape.apply("Mul", tape.apply("Log", y), x))
+    of_y = depending(tape.finish().code, y)
+    assert [NAMES[code] for code in of_y[:, 0]] == ["Log", "Mul", "Add"]
+    code, registers = tape.finish()
+    registers[np.concatenate([x, y])] = 0.4, 2.0
+    run_tape(code, registers)
+    registers[y] = 3.0
+    run_tape(of_y, registers)
+    assert registers[total] == np.exp(0.4) + np.log(3.0) * 0.4
+
+
 def test_equal_instructions_are_one():
     s, v, m = arguments()
     graph = pt.exp(pt.alloc(s, 100)) + pt.exp(s)
@@ -261,7 +291,7 @@ def test_what_has_no_tape():
         (v[pt.cast(s, "int64")], [s, v]),
         (pt.digamma(s), [s]),
         (single + np.float32(1.0), [single]),
-        (pt.alloc(s, 40_000) * np.arange(40_000.0), [s]),
+        (pt.alloc(s, 50_000) * np.arange(50_000.0), [s]),
         (pt.inc_subtensor(pt.exp(v)[np.array([0, 0])], s), [s, v]),
     ]:
         at = {**VALUES, "single": np.float32(0.5)}

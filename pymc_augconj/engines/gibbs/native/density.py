@@ -135,7 +135,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     w.found[VALUE] = -math.inf
     for i in range(x.size):
         r[theta[i]] = x[i]
-    run_tape(p.density, r)
+    run_tape(p.of_likelihood if how >= BY_LIKELIHOOD else p.density, r)
     log_prior = r[p.log_prior]
     if not math.isfinite(log_prior):
         return True

@@ -22,12 +22,11 @@ from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.operations import cholesky
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 #: Latents with a covariance that the tape factorises.
-LARGEST_ROOT = 40
+LARGEST_ROOT = 60
 
 
 class Precisions(NamedTuple):
@@ -78,7 +77,7 @@ def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index
     begin, scale = len(tape), np.tril(tape.evaluate(block.scale, entries))
     # Those of entries above the diagonal.
     tape.drop(begin, scale)
-    return cholesky(tape.apply, scale) if block.has_covariance else scale
+    return tape.factorize(scale) if block.has_covariance else scale
 
 
 def pattern_of_precision(chain: Chain, point: Point) -> SparsePattern:

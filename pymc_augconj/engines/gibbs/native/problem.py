@@ -28,7 +28,7 @@ from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan
 from pymc_augconj.point import Argument, Point
-from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
 from pymc_augconj.typing import Array, Index
 
 from .entries import Design, Entries, make_design, read_entries
@@ -57,6 +57,8 @@ class Problem(NamedTuple):
     ----------
     density, values : ndarray of int, shape (n, 5)
         Instructions for the log density of θ; and for what is recorded of θ and the latents.
+    of_likelihood : ndarray of int
+        The instructions for the first that ``likelihood`` changes.
     start : ndarray
         Registers.
     theta, likelihood, prior_only : ndarray of int
@@ -98,6 +100,7 @@ class Problem(NamedTuple):
     """
 
     density: Index
+    of_likelihood: Index
     values: Index
     start: Array
     theta: Index
@@ -190,12 +193,14 @@ def make_problem(
     outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
     starts, rows, cols, runs = pattern.arrays
+    likelihood = _flat(entries, own["likelihood"])
     problem = Problem(
         density=written.code[:n_density],
+        of_likelihood=depending(written.code[:n_density], likelihood),
         values=written.code[n_density:],
         start=written.start,
         theta=_flat(entries, own["collapsed"]),
-        likelihood=_flat(entries, own["likelihood"]),
+        likelihood=likelihood,
         prior_only=_flat(entries, own["prior_only"]),
         log_prior=int(log_prior),
         log_det=int(log_det),
