@@ -7,12 +7,11 @@ With η ~ N(m, v) and M = c exp(m + v/2),
     E[log p(y | η)] = y (m + log c) − M − log y!,    ∂/∂m = y − M,    ∂/∂v = −½ M,
     E[y] = M,    Var[y] = M + M² (e^v − 1).
 
-An exposure that is written as an offset, exp(log c + η), belongs to η.
+An exposure that is written as an offset, exp(log c + η), belongs to η, and so does a learned one:
+held sites of η + log c are as good for any c, which takes the level of η with it.
 """
 
 from __future__ import annotations
-
-from types import MappingProxyType
 
 import numpy as np
 from scipy.special import gammaln, pdtr, xlogy
@@ -30,7 +29,6 @@ class PoissonLog(DensityLikelihood):
     name = "Poisson"
     link = "log"
     discrete = True
-    levels = MappingProxyType({"exposure": 0})
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_log", scale="exposure"),
     )

@@ -578,7 +578,9 @@ def test_maps_and_lattices_stay_with_their_sparse_factor():
 def test_far_out_sites_do_not_follow_until_no_digits_are_left(monkeypatch):
     with pm.Model() as model:
         exposure, a = pm.Gamma("exposure", 2.0, 1.0), pm.Normal("a", 0.0, 1.0, shape=4)
-        pm.Poisson("y", exposure * pm.math.exp(a), observed=[1, 0, 3, 2])
+        pm.Poisson(
+            "y", exposure * np.array([1.0, 0.0, 1, 1]) * pm.math.exp(a), observed=[1, 0, 3, 2]
+        )
     step = pac.AugmentedGibbs(model=model, rng=1)
     step.setup_chain(1, 0, 1)
     point, _ = step.step(model.initial_point())
