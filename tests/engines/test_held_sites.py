@@ -591,3 +591,30 @@ def test_far_out_sites_do_not_follow_until_no_digits_are_left(monkeypatch):
     monkeypatch.setattr(observed, "LARGEST_CHANGE", np.inf)
     with pytest.raises(pac.UncertainEvidenceError):
         part.given_sites({**far, "exposure_log__": np.array(35.1)}, alone=True)
+
+
+def test_uniform_outcomes_of_a_learned_width_have_sites():
+    """Given w groups are independent, each between its walls: beside quadrature of w."""
+    rng, group = np.random.default_rng(4), np.arange(60) % 6
+    y = 3.0 * rng.normal(size=6)[group] + rng.uniform(-1.0, 1.0, 60)
+    with pm.Model():
+        w, u = pm.HalfNormal("w", 2.0), pm.Normal("u", 0.0, 3.0, shape=6)
+        pm.Uniform("y", u[group] - w, u[group] + w, observed=y)
+        draws = pac.sample(
+            1500, tune=200, chains=2, cores=1, random_seed=2, progressbar=False
+        )["posterior"]["w"]  # fmt: skip
+    low, high = (np.array([f(y[group == g]) for g in range(6)]) for f in (np.min, np.max))
+    grid = np.linspace(0.5 * (high - low).max(), 4.0, 8001)[1:]
+    flat = stats.halfnorm.logpdf(grid, scale=2.0) - y.size * np.log(grid)
+    below, above = (
+        stats.norm.cdf(x, scale=3.0) for x in (high - grid[:, None], low + grid[:, None])
+    )
+    effective = float(az.ess(draws))
+    assert effective > 100
+    error = float(draws.std()) / np.sqrt(effective)
+    exact, wrong = (
+        np.average(grid, weights=np.exp(log_p - log_p.max()))
+        for log_p in (flat + np.log(above - below).sum(axis=1), flat)
+    )
+    assert abs(float(draws.mean()) - exact) < 4.0 * error
+    assert abs(float(draws.mean()) - wrong) > 5.0 * error

@@ -5,10 +5,10 @@ variational Gaussian approximation at a typical θ, λ = −E ∂² log p(y | η
 h = E ∂ log p(y | η) + λ E η, chosen when a chain starts and at the end of windows that double
 during tuning, see ``docs/theory/held_sites.md``. Where latents are drawn by factor, E is under the
 moments that predictors had in the last window, relative to the mean cutpoint c̄, with which an
-intercept moves. Sites of steps and of latents within bounds are by expectation propagation: a
-variational approximation lies within the walls. Negative eigenvalues of λ are set to zero, and h is
-such that the mean of the approximation stays as it is. Sites (0, 0) hold where there is no
-approximation.
+intercept moves. Sites of steps, and of latents or outcomes within bounds, are by expectation
+propagation: a variational approximation lies within the walls. Negative eigenvalues of λ are set to
+zero, and h is such that the mean of the approximation stays as it is. Sites (0, 0) hold where there
+is no approximation.
 """
 
 from __future__ import annotations
@@ -261,8 +261,9 @@ class HeldSites:
                 if self._by_moments:
                     h, lam, mean, var = self._expected(point)
                 else:
-                    found = self._propagated_moments(point, start)
-                    h, lam, mean, var = found or self._climb(self._bound(point), start)
+                    is_bounded = self._model.is_bounded
+                    found = self._propagated_moments(point, start) if is_bounded else None
+                    h, lam, mean, var = found or self._climb(point, start)
                 with np.errstate(invalid="ignore"):
                     positive = coupling.nonnegative(lam)
                     if self._over_grid:
@@ -317,9 +318,9 @@ class HeldSites:
     def _propagated_moments(
         self, point: Point, start: tuple[Array, Array] | None
     ) -> _Chosen | None:
-        """Return sites of expectation propagation, if the variational bound is −∞."""
+        """Return sites of expectation propagation, as for a variational bound of −∞."""
         sites = self._model.sites
-        if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
+        if any(site.shape[0] > 1 for site in sites):
             return None
         family = EPFamily(self._model, [point, *self._probes], 1.0)
         state = None if start is None else EPState(*start)
@@ -351,9 +352,15 @@ class HeldSites:
                 break
         return _Chosen(h, lam, posterior.mean, posterior.var)
 
-    def _climb(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
+    def _climb(self, point: Point, start: tuple[Array, Array] | None) -> _Chosen:
         """Return the target sites of the variational approximation, zero if they miss too much."""
+        bound = self._bound(point)
         end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
+        if not np.isfinite(end.bound):
+            # Some density is zero beyond a wall. Sites of other walls would lead nowhere.
+            found = self._propagated_moments(point, None)
+            if found is not None:
+                return found
         h, lam, var = end.target_h, end.target_lam, end.cov[: end.mean.size]
         if missed_share(bound, end, self._count) > _MOST_MISSED:
             h, lam = np.zeros_like(h), np.zeros_like(lam)
