@@ -170,12 +170,17 @@ def make_plan(
 def _is_followed(
     model: LatentGaussianModel, held: Collection[str], hyperparameter: Hyperparameter
 ) -> bool:
-    """Return whether it is a parameter of held sites alone, which may be functions of it."""
+    """Return whether it is a parameter of held sites alone, which may be functions of it.
+
+    Not where it also shifts predictors, as the dispersion of counts does: their sites would stay
+    where they were.
+    """
     own = [site for site in model.sites if _is_read(hyperparameter, [site.params])]
     kinds = [site.likelihood for site in own]
     alone = all(k.n_predictors == 1 and not k.cutpoints for k in kinds)
     is_held = bool(own) and {site.name for site in own} <= set(held)
-    return is_held and alone and model.is_independent
+    shifts = _is_read(hyperparameter, _reads(model))
+    return is_held and alone and not shifts and model.is_independent
 
 
 def _inverse(model: LatentGaussianModel) -> int:
