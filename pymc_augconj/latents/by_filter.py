@@ -52,6 +52,11 @@ _MOST_COLUMNS, _CALLS, _PER_ENTRY, _PER_PAIR = 200, 64.0**3, 400.0, 50.0
 _MANY_STDS = 1e4
 
 
+def _along(parts: Sequence[Array]) -> Array:
+    """Return the values of all processes."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
 class _Values:
     """All values of the Markov blocks as one vector u, and the rows that take them."""
 
@@ -186,12 +191,12 @@ class FilterPosterior(Posterior):
         for f in self._factors:
             parts.append(f.solve(x[..., start : start + f.inputs.size]))
             start += f.inputs.size
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return _along(parts)
 
     def _by_block(self, method: str, x: Array) -> Array:
         pairs = zip(self._blocks, self.values.split(x), strict=True)
         parts = [getattr(b, method)(part) for b, part in pairs]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return _along(parts)
 
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
@@ -278,13 +283,22 @@ class FilterPosterior(Posterior):
     def _moved(self, nu: Array, z: Any, coefficients: Any) -> Array:
         own, n = self.values, self.values.n_latents
         beta = coefficients + solve_triangle(self._chol_M, nu[..., own.border], True)
-        start = self._by_block("scale", nu[..., :n][..., own.places])
-        away = start + self._noise_std * nu[..., n:]
+        away = self._noise_std * nu[..., n:]
         if beta.shape[-1]:
             away += beta @ self._shared
         away -= z
-        start -= self._through_cov(away, self._solve(away))
+        start, away, solved = self._simulated(nu[..., :n][..., own.places], away)
+        start -= self._through_cov(away, solved)
         return self._joined(start, beta)
+
+    def _simulated(self, x: Array, away: Array) -> list[Array]:
+        """Return S x, w = S x + ``away`` and C⁻¹w."""
+        roots = [b.factor for b in self._blocks for _ in range(b.block.copies)]
+        parts, start = [], 0
+        for f, root in zip(self._factors, roots, strict=True):
+            own = slice(start, start := start + f.inputs.size)
+            parts.append(f.simulated(root, x[..., own], away[..., own]))
+        return [_along(part).reshape(x.shape) for part in zip(*parts, strict=True)]
 
     def pull(self, slope: Array) -> Array:
         own = self.values
@@ -397,7 +411,7 @@ class FilterSolver(Solver):
     """A Kalman filter over the inputs of Markov processes."""
 
     name = "filter"
-    differentiable = follows = True
+    differentiable = follows = finds_scale = True
     ensemble, sweeps = 1, 2
     _values: _Values | None = None
 

@@ -208,8 +208,9 @@ class LatentPrior:
     def predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""
         eta = self.offset
-        for A, u in zip(self.full_maps, innovations, strict=True):
-            eta = eta + A.apply(u)
+        for i, (A, u) in enumerate(zip(self.full_maps, innovations, strict=True)):
+            # In place where it is a new array.
+            eta = np.add(eta, A.apply(u), out=eta if i else None)
         return eta
 
     def factorized(self) -> LatentPrior:

@@ -62,7 +62,7 @@ class PoissonLog(DensityLikelihood):
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
 
-# log y! of small counts, and of those asked for last: a step asks for the same ones many times.
+# log y! of small counts, and −log y! of those asked for last, as a step asks for them many times.
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
 _last = (np.empty(0), np.empty(0))
 
@@ -71,9 +71,9 @@ def _log_constant(y: Array, c: Array) -> Array:
     global _last
     if not isinstance(y, np.ndarray):
         return xlogy(y, c) - gammaln(y + 1.0)  # registers of a tape, which have no values yet
-    known, log_factorial = _last
+    known, constant = _last
     if not np.array_equal(known, y):
         small = y.size and y.max() < _LOG_FACTORIALS.size
-        log_factorial = _LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0)
-        _last = y.copy(), log_factorial
-    return xlogy(y, c) - log_factorial if np.size(c) > 1 or c != 1.0 else -log_factorial
+        constant = -(_LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0))
+        _last = y.copy(), constant
+    return xlogy(y, c) + constant if np.size(c) > 1 or c != 1.0 else constant

@@ -67,6 +67,8 @@ class RowSelection:
         """Return A u, shape (N,), or of each row of u, shape (count, N)."""
         if self.is_identity:
             return u.copy()
+        if self.size == 1:
+            return times(np.repeat(u, self.index.size, axis=-1), self.coef)
         return times(u if self.is_diagonal else np.take(u, self.index, axis=-1), self.coef)
 
     def magnitude(self, u: Array) -> Array:

@@ -35,6 +35,7 @@ Durbin & Koopman (2012), Time Series Analysis by State Space Methods, chapter 4 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -217,6 +218,11 @@ def product_with_cov(inputs: MarkovInputs, array: Array, motion: Motion, x: Arra
     return inputs.back(total).reshape(x.shape)
 
 
+def _is_valid(pivots: Array, negative: int) -> bool:
+    known = np.isfinite(pivots).all() and pivots.all()
+    return bool(known) and np.count_nonzero(pivots < 0.0) == negative
+
+
 class MarkovFactor:
     """L and s of K + (own + extra) I, for variances and rates as of a ``"markov"`` block.
 
@@ -225,8 +231,7 @@ class MarkovFactor:
     are further noise variances; where negative, s has as many negative entries if there is a
     Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the :func:`transitions_of` these.
     ``half`` is s⁻¹ L⁻¹ x for rows ``x``, if they are given, until ``solved`` is, (K + D)⁻¹ x.
-    ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs; ``error`` is
-    the estimated rounding error of log|K + D|.
+    ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs.
 
     Raises NotPositiveDefiniteError, with ``name``, if a number is not finite, or a pivot has the
     wrong sign.
@@ -240,32 +245,44 @@ class MarkovFactor:
         name: str = "a covariance",
         known: Motion | None = None,
         x: Array | None = None,
+        *,
+        both: bool = False,
     ) -> None:
         self.inputs, own = inputs, float(array[-1])
-        valid = np.isfinite(array).all() and (array >= 0.0).all()
+        valid = bool(np.isfinite(array).all() and (array >= 0.0).all())
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
         self.half = self._rows(np.empty((0, inputs.size)) if x is None else x)
-        negative = np.count_nonzero(self.extra < 0.0)
+        negative = int(np.count_nonzero(self.extra < 0.0))
+        #: The factor without ``extra``, where it is asked for and found at once.
+        self.plain: MarkovFactor | None = None
         if valid:
             motion = known or transitions_of(inputs, array)
             self._A, self._loaded = motion.A, motion.loaded
-            self.pivots, self.prior = np.empty((2, inputs.size))
+            # Where noise dominates, rounding of it has no influence on 1 + K/D.
+            self._rounding = _UNITS * EPS * (motion.variance + own)
+            self.pivots, self.prior, plain = np.empty((3, inputs.size))
             _, m, _, copies, _ = motion.loaded[1].T
-            self._gain = np.empty((inputs.size, m @ copies))
-            self.inputs.kernels.filter(
+            self._gain, gain = np.empty((2, inputs.size, m @ copies))
+            found = self.inputs.kernels.filter(
                 *motion[:3], inputs.step, motion.loaded, own, self.extra, self.pivots, self.prior,
-                self._gain, self.half,
+                self._gain, self.half, plain[:both * plain.size], gain,
             )  # fmt: skip
-            valid = np.isfinite(self.pivots).all() and self.pivots.all()
-        if not valid or np.count_nonzero(self.pivots < 0.0) != negative:
+            valid = _is_valid(self.pivots, negative)
+            if found and _is_valid(plain, 0):
+                self.plain = copy(self)
+                self.plain.pivots, self.plain.prior, self.plain._gain = plain, plain, gain
+                self.plain.extra, self.plain.half = np.zeros(inputs.size), self.half[:0]
+        if not valid:
             raise NotPositiveDefiniteError(
                 f"{name} has no Cholesky factor: expected finite variances and rates, and inputs "
                 "that are not closer than the noise resolves"
             )
-        # Where noise dominates, rounding of it has no influence on 1 + K/D.
-        self._rounding = _UNITS * EPS * (motion.variance + own)
+
+    @cached_property
+    def error(self) -> float:
+        """The estimated rounding error of log|K + D|."""
         relative = self._rounding / (np.abs(self.pivots) + self._rounding / _UNITS)
-        self.error = float(np.sum(relative))
+        return float(np.sum(relative))
 
     def rounding_of(self, weights: Array) -> float:
         """Return the estimated rounding error of ½ xᵀ(K + D)⁻¹x, x the last row less the others.
@@ -316,6 +333,14 @@ class MarkovFactor:
         rows = self._rows(x)
         self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False)
         return self._finished(rows).reshape(x.shape)
+
+    def simulated(self, root: MarkovFactor, x: Array, away: Array) -> tuple[Array, Array, Array]:
+        """Return u = S x by another factor S, w = u + ``away``, and (K + D)⁻¹ w, as rows."""
+        x, away, back = self._rows(x), self._rows(away), self.inputs.back
+        half, given = np.empty_like(x), (self._A, self.inputs.step, self._loaded)
+        of_both = root._gain, root.roots, self._gain, self.pivots
+        self.inputs.kernels.simulate(*given, *of_both, x, away, half)
+        return back(x), back(away), self._finished(half)
 
     def _finished(self, rows: Array) -> Array:
         given = self._A, self.inputs.step, self._loaded, self._gain

@@ -118,6 +118,22 @@ def test_the_prior_is_that_of_its_matrix(orders, how, loadings):
     np.testing.assert_allclose(found, [np.vdot(weights, c.T) for c in change], rtol=1e-3, atol=1e-9)
 
 
+@pytest.mark.parametrize("variance", [1.3, 0.0])
+def test_a_filter_finds_the_factor_without_its_noise(variance):
+    """Where there is one."""
+    rng, array = np.random.default_rng(5), np.array([variance, 0.8, JITTER * (variance > 0.0)])
+    prior = block_prior(a_process(some_inputs(rng, 12, "unsorted"), [2]), array)
+    prior.with_noise(rng.uniform(0.5, 2.0, 12))
+    assert ("factor" in vars(prior)) == (variance > 0.0)
+    if not variance:
+        with pytest.raises(NotPositiveDefiniteError):
+            prior.factorized()
+        return
+    X, expected = rng.normal(size=(2, 12)), MarkovFactor(prior.inputs, array)
+    np.testing.assert_array_equal(prior.scale(X), expected.product(X))
+    assert prior.factor.error == expected.error
+
+
 def cases():
     """Blocks and maps: an intercept and repeated values; two processes; no border."""
     rng = np.random.default_rng(2)

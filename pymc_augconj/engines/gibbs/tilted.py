@@ -258,17 +258,16 @@ class Tilted:
         if self._levels is not None:
             return self._draw_levels(rng, given, current, info, self._levels)
         posterior, mean = given.posterior, given.posterior.latent_mean
-        eta, centre = given.predictor(np.stack([current, mean]))
+        eta, centre = given.predictor(current), given.predictor(mean)
         here, value = eta - centre, float(self._values(eta).sum())
         follow = self.follows and posterior.differentiable
         count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
-        fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
+        fresh = posterior.root(rng.standard_normal((count, posterior.size)))
         etas = given.predictor(fresh)
-        etas -= centre
+        etas -= given.prior.offset
         # x − m is a sum of these with weights, as vectors of all latents take longer.
-        away, weights = np.vstack([current, fresh]), np.eye(1, count + 1)[0]
-        away -= mean
+        away, weights = current - mean, np.eye(1, count + 1)[0]
         for which, there in enumerate(etas, 1):
 
             def residual(cos: float, sin: float, here: Array = here, there: Array = there) -> float:
@@ -283,11 +282,12 @@ class Tilted:
             info.trials += trials
             info.slices += 1
             if follow:
-                x, value = self._follow(rng, given, mean + weights @ away, info)
-                away[0], weights, here = x - mean, np.eye(1, count + 1)[0], given.predictor(x)
+                x = mean + weights[0] * away + weights[1:] @ fresh
+                x, value = self._follow(rng, given, x, info)
+                away, weights, here = x - mean, np.eye(1, count + 1)[0], given.predictor(x)
                 here -= centre
         self.value = value
-        return mean + weights @ away
+        return np.asarray(mean + weights[0] * away + weights[1:] @ fresh)
 
     def _draw_levels(
         self, rng: Generator, given: Conditional, current: Array, info: GibbsInfo, levels: Levels
