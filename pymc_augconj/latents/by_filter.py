@@ -52,11 +52,6 @@ _MOST_COLUMNS, _CALLS, _PER_ENTRY, _PER_PAIR = 200, 64.0**3, 400.0, 50.0
 _MANY_STDS = 1e4
 
 
-def _along(parts: Sequence[Array]) -> Array:
-    """Return the values of all processes."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-
-
 class _Values:
     """All values of the Markov blocks as one vector u, and the rows that take them."""
 
@@ -191,12 +186,12 @@ class FilterPosterior(Posterior):
         for f in self._factors:
             parts.append(f.solve(x[..., start : start + f.inputs.size]))
             start += f.inputs.size
-        return _along(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
     def _by_block(self, method: str, x: Array) -> Array:
         pairs = zip(self._blocks, self.values.split(x), strict=True)
         parts = [getattr(b, method)(part) for b, part in pairs]
-        return _along(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
@@ -298,7 +293,8 @@ class FilterPosterior(Posterior):
         for f, root in zip(self._factors, roots, strict=True):
             own = slice(start, start := start + f.inputs.size)
             parts.append(f.simulated(root, x[..., own], away[..., own]))
-        return [_along(part).reshape(x.shape) for part in zip(*parts, strict=True)]
+        joined = parts[0] if len(parts) == 1 else [np.hstack(x) for x in zip(*parts, strict=True)]
+        return [found.reshape(x.shape) for found in joined]
 
     def pull(self, slope: Array) -> Array:
         own = self.values
@@ -411,7 +407,7 @@ class FilterSolver(Solver):
     """A Kalman filter over the inputs of Markov processes."""
 
     name = "filter"
-    differentiable = follows = finds_scale = True
+    differentiable = follows = True
     ensemble, sweeps = 1, 2
     _values: _Values | None = None
 

@@ -61,12 +61,7 @@ class MarkovPrior(BlockPrior):
 
     def with_noise(self, extra: Array | None, x: Array | None = None) -> MarkovFactor:
         """Return the factor of one output's K + diag(extra), and its products with rows x."""
-        # That of K may come with it.
-        both = extra is not None and "factor" not in vars(self)
-        found = MarkovFactor(self.inputs, self.array, extra, self._name, self.motion, x, both=both)
-        if found.plain is not None:
-            self.factor = found.plain
-        return found
+        return MarkovFactor(self.inputs, self.array, extra, self._name, self.motion, x)
 
     def factorized(self) -> MarkovPrior:
         assert self.factor is not None  # raises where there is none

@@ -258,8 +258,6 @@ class Solver(ABC):
     ensemble: ClassVar[int] = 8
     #: Whether they may follow differences of densities, too: where no sites are near these.
     follows: ClassVar[bool] = False
-    #: Whether a posterior may bring the factors of its prior along.
-    finds_scale: ClassVar[bool] = False
     #: Draws of (ω, latents) in a step: fewer where they do not cost little beside its evidences.
     sweeps: ClassVar[int] = 4
     #: Whether it has auxiliary variables of its own, drawn by :meth:`augment`.

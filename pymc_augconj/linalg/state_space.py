@@ -35,7 +35,6 @@ Durbin & Koopman (2012), Time Series Analysis by State Space Methods, chapter 4 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -218,11 +217,6 @@ def product_with_cov(inputs: MarkovInputs, array: Array, motion: Motion, x: Arra
     return inputs.back(total).reshape(x.shape)
 
 
-def _is_valid(pivots: Array, negative: int) -> bool:
-    known = np.isfinite(pivots).all() and pivots.all()
-    return bool(known) and np.count_nonzero(pivots < 0.0) == negative
-
-
 class MarkovFactor:
     """L and s of K + (own + extra) I, for variances and rates as of a ``"markov"`` block.
 
@@ -231,7 +225,8 @@ class MarkovFactor:
     are further noise variances; where negative, s has as many negative entries if there is a
     Gaussian with the precision K⁻¹ + 1/extra. ``known`` are the :func:`transitions_of` these.
     ``half`` is s⁻¹ L⁻¹ x for rows ``x``, if they are given, until ``solved`` is, (K + D)⁻¹ x.
-    ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs.
+    ``pivots`` and ``prior`` are s, and s without ``extra``, in the order of inputs; ``error`` is
+    the estimated rounding error of log|K + D|.
 
     Raises NotPositiveDefiniteError, with ``name``, if a number is not finite, or a pivot has the
     wrong sign.
@@ -245,44 +240,32 @@ class MarkovFactor:
         name: str = "a covariance",
         known: Motion | None = None,
         x: Array | None = None,
-        *,
-        both: bool = False,
     ) -> None:
         self.inputs, own = inputs, float(array[-1])
-        valid = bool(np.isfinite(array).all() and (array >= 0.0).all())
+        valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
         self.half = self._rows(np.empty((0, inputs.size)) if x is None else x)
-        negative = int(np.count_nonzero(self.extra < 0.0))
-        #: The factor without ``extra``, where it is asked for and found at once.
-        self.plain: MarkovFactor | None = None
+        negative = np.count_nonzero(self.extra < 0.0)
         if valid:
             motion = known or transitions_of(inputs, array)
             self._A, self._loaded = motion.A, motion.loaded
-            # Where noise dominates, rounding of it has no influence on 1 + K/D.
-            self._rounding = _UNITS * EPS * (motion.variance + own)
-            self.pivots, self.prior, plain = np.empty((3, inputs.size))
+            self.pivots, self.prior = np.empty((2, inputs.size))
             _, m, _, copies, _ = motion.loaded[1].T
-            self._gain, gain = np.empty((2, inputs.size, m @ copies))
-            found = self.inputs.kernels.filter(
+            self._gain = np.empty((inputs.size, m @ copies))
+            self.inputs.kernels.filter(
                 *motion[:3], inputs.step, motion.loaded, own, self.extra, self.pivots, self.prior,
-                self._gain, self.half, plain[:both * plain.size], gain,
+                self._gain, self.half,
             )  # fmt: skip
-            valid = _is_valid(self.pivots, negative)
-            if found and _is_valid(plain, 0):
-                self.plain = copy(self)
-                self.plain.pivots, self.plain.prior, self.plain._gain = plain, plain, gain
-                self.plain.extra, self.plain.half = np.zeros(inputs.size), self.half[:0]
-        if not valid:
+            valid = np.isfinite(self.pivots).all() and self.pivots.all()
+        if not valid or np.count_nonzero(self.pivots < 0.0) != negative:
             raise NotPositiveDefiniteError(
                 f"{name} has no Cholesky factor: expected finite variances and rates, and inputs "
                 "that are not closer than the noise resolves"
             )
-
-    @cached_property
-    def error(self) -> float:
-        """The estimated rounding error of log|K + D|."""
+        # Where noise dominates, rounding of it has no influence on 1 + K/D.
+        self._rounding = _UNITS * EPS * (motion.variance + own)
         relative = self._rounding / (np.abs(self.pivots) + self._rounding / _UNITS)
-        return float(np.sum(relative))
+        self.error = float(np.sum(relative))
 
     def rounding_of(self, weights: Array) -> float:
         """Return the estimated rounding error of ½ xᵀ(K + D)⁻¹x, x the last row less the others.

@@ -100,12 +100,10 @@ class Passes(NamedTuple):
     """The loops for states of one dimension, or of any.
 
     ``filter`` writes s, s without the extra noise, and the gains, and overwrites rows x with
-    s⁻¹ L⁻¹ x; it returns whether it has written s and the gains of the factor without extra noise
-    too, to arrays that are not empty. Two chains of operations take no longer than one. ``forward``
-    and ``backward`` overwrite rows of values in order with products of L or, unless they are
-    products, its inverse with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its
-    left. ``simulate`` multiplies rows x by a factor, adds them to others, and writes s⁻¹ L⁻¹ of
-    these.
+    s⁻¹ L⁻¹ x: two chains of operations take no longer than one. ``forward`` and ``backward``
+    overwrite rows of values in order with products of L or, unless they are products, its inverse
+    with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left. ``simulate``
+    multiplies rows x by a factor, adds them to others, and writes s⁻¹ L⁻¹ of these.
 
     ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
     group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
@@ -128,12 +126,11 @@ def passes(size: int) -> Passes:
     """
     forward, by_size = _pass(size, True), _filter(size)
 
-    def filter_first(*given: Any) -> bool:
-        (A, _, _, step, loaded, *_, pivots, _, gain), rows = given[:10], given[10]
-        by_size(*given[:10])
+    def filter_first(*given: Any) -> None:
+        (A, _, _, step, loaded, *_, pivots, _, gain), rows = given[:-1], given[-1]
+        by_size(*given[:-1])
         if len(rows):
             forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
-        return False
 
     run_filter = _filter_of_two if size == 2 else filter_first
     return Passes(run_filter, forward, _pass(size, False), _variances(size), _simulate(size))
@@ -207,45 +204,31 @@ def _product(V: Array, x: Array, size: int, found: Array) -> float:
     return square
 
 
-@njit(cache=True, inline="always")
-def _predict_two(
-    v: float, c: float, w: float, a: float, b: float, d: float, e: float, q: Array
-) -> tuple[float, float, float]:
-    """Return A V Aᵀ + Q of a symmetric V; numbers, as views of A cost half of the time."""
-    first, second, third, fourth = a * v + b * c, a * c + b * w, d * v + e * c, d * c + e * w
-    return (
-        first * a + second * b + q[0, 0],
-        first * d + second * e + q[0, 1],
-        third * d + fourth * e + q[1, 1],
-    )
-
-
 # Pivots of zero are found later.
 @njit(cache=True, error_model="numpy")
 def _filter_of_two(
     A: Array, Q: Array, P: Array, step: Index, loaded: tuple[Array, Index], own: float,
-    extra: Array, pivots: Array, prior: Array, gain: Array, rows: Array, plain: Array,
-    plain_gain: Array,
-) -> bool:  # fmt: skip
-    """Do what :func:`_filter` makes with V in registers, in half the time; rows; and both."""
-    load, moved = np.zeros(2), np.zeros((rows.shape[0], 2))
-    v, c, w, v1, c1, w1 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    extra: Array, pivots: Array, prior: Array, gain: Array, rows: Array,
+) -> None:  # fmt: skip
+    """Do what :func:`_filter` makes with V in registers, in half the time; and the rows."""
+    load, v, c, w, moved = np.zeros(2), 0.0, 0.0, 0.0, np.zeros((rows.shape[0], 2))
     _load(*loaded, 0, load)
     h, k = load
     for i in range(step.size):
         g = step[i]
         if g < 0:
             v, c, w = P[0, 0], P[0, 1], P[1, 1]
-            v1, c1, w1 = v, c, w
             moved[:] = 0.0
         else:
-            a, b, d, e = A[g, 0, 0], A[g, 0, 1], A[g, 1, 0], A[g, 1, 1]
+            a, b, q = A[g, 0], A[g, 1], Q[g]
             for r in range(rows.shape[0]):
                 x, y = moved[r]
-                moved[r, 0], moved[r, 1] = a * x + b * y, d * x + e * y
-            v, c, w = _predict_two(v, c, w, a, b, d, e, Q[g])
-            if plain.size:
-                v1, c1, w1 = _predict_two(v1, c1, w1, a, b, d, e, Q[g])
+                moved[r, 0], moved[r, 1] = a[0] * x + a[1] * y, b[0] * x + b[1] * y
+            first, second = a[0] * v + a[1] * c, a[0] * c + a[1] * w
+            third, fourth = b[0] * v + b[1] * c, b[0] * c + b[1] * w
+            v = first * a[0] + second * a[1] + q[0, 0]
+            c = first * b[0] + second * b[1] + q[0, 1]
+            w = third * b[0] + fourth * b[1] + q[1, 1]
         first, second = h * v + k * c, h * c + k * w
         prior[i] = own + h * first + k * second
         pivots[i] = prior[i] + extra[i]
@@ -253,19 +236,11 @@ def _filter_of_two(
         third, fourth = first * inverse, second * inverse
         gain[i, 0], gain[i, 1] = third, fourth
         for r in range(rows.shape[0]):
-            x = rows[r, i] - (h * moved[r, 0] + k * moved[r, 1])
-            rows[r, i] = x * inverse
-            moved[r, 0] += third * x
-            moved[r, 1] += fourth * x
+            e = rows[r, i] - (h * moved[r, 0] + k * moved[r, 1])
+            rows[r, i] = e * inverse
+            moved[r, 0] += third * e
+            moved[r, 1] += fourth * e
         v, c, w = v - third * first, c - third * second, w - fourth * second
-        if plain.size:
-            first, second = h * v1 + k * c1, h * c1 + k * w1
-            plain[i] = own + h * first + k * second
-            inverse = 1.0 / plain[i]
-            third, fourth = first * inverse, second * inverse
-            plain_gain[i, 0], plain_gain[i, 1] = third, fourth
-            v1, c1, w1 = v1 - third * first, c1 - third * second, w1 - fourth * second
-    return bool(plain.size)
 
 
 def _filter(size: int) -> Any:

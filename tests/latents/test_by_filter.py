@@ -118,20 +118,11 @@ def test_the_prior_is_that_of_its_matrix(orders, how, loadings):
     np.testing.assert_allclose(found, [np.vdot(weights, c.T) for c in change], rtol=1e-3, atol=1e-9)
 
 
-@pytest.mark.parametrize("variance", [1.3, 0.0])
-def test_a_filter_finds_the_factor_without_its_noise(variance):
-    """Where there is one."""
-    rng, array = np.random.default_rng(5), np.array([variance, 0.8, JITTER * (variance > 0.0)])
-    prior = block_prior(a_process(some_inputs(rng, 12, "unsorted"), [2]), array)
-    prior.with_noise(rng.uniform(0.5, 2.0, 12))
-    assert ("factor" in vars(prior)) == (variance > 0.0)
-    if not variance:
-        with pytest.raises(NotPositiveDefiniteError):
-            prior.factorized()
-        return
-    X, expected = rng.normal(size=(2, 12)), MarkovFactor(prior.inputs, array)
-    np.testing.assert_array_equal(prior.scale(X), expected.product(X))
-    assert prior.factor.error == expected.error
+@pytest.mark.parametrize("orders", [[1], [2], [3]])
+def test_a_process_without_variance_has_no_factor(orders):
+    prior = block_prior(a_process(np.arange(5.0), orders), np.array([0.0, 0.8, 0.0]))
+    with pytest.raises(NotPositiveDefiniteError, match="no Cholesky factor"):
+        prior.factorized()
 
 
 def cases():

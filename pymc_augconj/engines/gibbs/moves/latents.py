@@ -238,15 +238,11 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
             return -np.inf
         part.take(moving, candidate)
         prior = part.priors.at(candidate)
-        # A filter may find S with the factor of the evidence.
-        with_evidence = part.solver.preferred.finds_scale
-        if part.factorizes and not with_evidence:
+        if part.factorizes:
             prior = prior.factorized()
         sites = part.sites.at(prior.offset)
         base = part.sites.log_base(sites, names)
         posterior = part.solver.posterior(prior, sites, alone=tilted is not None)
-        if part.factorizes and with_evidence:
-            prior.factorized()
         total += base + posterior.log_normalizer
         if tilted is None:
             return total
