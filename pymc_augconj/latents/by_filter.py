@@ -203,11 +203,10 @@ class FilterPosterior(Posterior):
     def _noise_std(self) -> Array:
         """Λᵤ^−½."""
         if (self._precision < 0.0).any():
+            names = " and ".join(repr(b.block.name) for b in self._blocks)
             raise AugmentationError(
-                "latent variables "
-                f"{' and '.join(repr(b.block.name) for b in self._blocks)}: expected sites with "
-                "positive precisions for draws of a process in linear time, found negative ones; "
-                "fit with method='vgp', or sample"
+                f"latent variables {names}: expected sites with positive precisions for draws of a "
+                "process in linear time, found negative ones; fit with method='vgp', or sample"
             )
         return 1.0 / np.sqrt(self._precision)
 
@@ -278,10 +277,9 @@ class FilterPosterior(Posterior):
     def _moved(self, nu: Array, z: Any, coefficients: Any) -> Array:
         own, n = self.values, self.values.n_latents
         beta = coefficients + solve_triangle(self._chol_M, nu[..., own.border], True)
-        away = self._noise_std * nu[..., n:]
+        away = self._noise_std * nu[..., n:] - z
         if beta.shape[-1]:
             away += beta @ self._shared
-        away -= z
         start, away, solved = self._simulated(nu[..., :n][..., own.places], away)
         start -= self._through_cov(away, solved)
         return self._joined(start, beta)
@@ -289,12 +287,10 @@ class FilterPosterior(Posterior):
     def _simulated(self, x: Array, away: Array) -> list[Array]:
         """Return S x, w = S x + ``away`` and C⁻¹w."""
         roots = [b.factor for b in self._blocks for _ in range(b.block.copies)]
-        parts, start = [], 0
-        for f, root in zip(self._factors, roots, strict=True):
-            own = slice(start, start := start + f.inputs.size)
-            parts.append(f.simulated(root, x[..., own], away[..., own]))
-        joined = parts[0] if len(parts) == 1 else [np.hstack(x) for x in zip(*parts, strict=True)]
-        return [found.reshape(x.shape) for found in joined]
+        stops = np.cumsum([f.inputs.size for f in self._factors])[:-1]
+        given = (np.split(y, stops, axis=-1) for y in (x, away))
+        parts = [f.simulated(*own) for f, *own in zip(self._factors, roots, *given, strict=True)]
+        return [np.hstack(found).reshape(x.shape) for found in zip(*parts, strict=True)]
 
     def pull(self, slope: Array) -> Array:
         own = self.values
@@ -358,8 +354,7 @@ class FilterPosterior(Posterior):
             rows = self._through_border
             var = self._own_var + np.einsum("ij,ij->j", rows, rows)
             return own.split(var)[own.which.index(index)]
-        root = self._half_border(np.eye(self.coefficients.size))
-        part = self.innovations_of_border(root)[index]
+        part = self.innovations_of_border(self._half_border(np.eye(self.coefficients.size)))[index]
         return np.einsum("ij,ij->j", part, part)
 
     def response_product(self, X: Array) -> Array:
@@ -370,8 +365,7 @@ class FilterPosterior(Posterior):
         solved = self._solve(shared)
         if self.coefficients.size:
             linear = rest @ self._W + solved @ self._shared.T
-            half = solve_triangle(self._chol_M, linear, False)
-            beta = solve_triangle(self._chol_M, half, True)
+            beta = solve_triangle(self._chol_M, solve_triangle(self._chol_M, linear, False), True)
             rest -= lam * (beta @ self._W.T)
             solved -= beta @ self._solved[:-1]
         return (rest + lam * own.taken(solved / self._precision)).T
@@ -382,14 +376,13 @@ class FilterPosterior(Posterior):
         # By central differences of fourth order: variances, rates and noise are few.
         if index not in self.values.which:
             return super().pull_cov(index)
-        p, block = self.prior, cast(MarkovPrior, self.prior.blocks[index])
+        p, block, own = self.prior, cast(MarkovPrior, self.prior.blocks[index]), self.values
         slopes = np.zeros(block.array.size)
         for k, weight, array in block.moved():
             blocks = list(p.blocks)
             blocks[index] = block_prior(block.block, array, block.jitter)
             moved = LatentPrior(p.offset, tuple(blocks), p.full_maps, p.maps)
-            there = type(self)(moved, self.groups, self.sites, self.values)
-            slopes[k] += weight * there.log_normalizer
+            slopes[k] += weight * type(self)(moved, self.groups, self.sites, own).log_normalizer
         return slopes
 
     def pull_selection(self, index: int) -> Array:
