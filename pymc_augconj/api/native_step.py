@@ -14,8 +14,6 @@ import numpy as np
 from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning
-from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.sharedvar import TensorSharedVariable
 
 from pymc_augconj.engines.gibbs.moves.latents import draw_forward
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
@@ -146,8 +144,7 @@ class AugmentedGibbs(PythonGibbs):
     _is_prepared = False
 
     def _read(self, model: Model, *how: Any) -> Any:
-        inputs = graph_inputs([*model.basic_RVs, *model.potentials])
-        self._shared = [leaf for leaf in inputs if isinstance(leaf, TensorSharedVariable)]
+        self._shared = SharedData.of([*model.basic_RVs, *model.potentials])
         return super()._read(model, *how)
 
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:

@@ -326,6 +326,12 @@ class SharedData:
     def __init__(self, shared: Sequence[SharedVariable]) -> None:
         self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
 
+    @staticmethod
+    def of(graphs: Sequence[Variable]) -> list[SharedVariable]:
+        """Return the shared variables that graphs depend on, but random generators."""
+        leaves = [leaf for leaf in graph_inputs(graphs) if isinstance(leaf, SharedVariable)]
+        return [leaf for leaf in leaves if not isinstance(leaf.type, RandomGeneratorType)]
+
     def changed(self) -> bool:
         """Return whether the value of any variable has changed since."""
         return any(variable.get_value(borrow=True) is not value for variable, value in self._values)
