@@ -200,7 +200,7 @@ def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
         cov = pm.HalfNormal("s") ** 2 * pm.gp.cov.Matern32(1, ls=0.3)
         f = pm.gp.Latent(cov_func=cov).prior("f", X=np.linspace(0.0, 1.0, 80)[:, None])
         pm.Normal("y", f, 1.0, observed=np.resize(Y, 80))
-    pac.sample(800, tune=50, model=large, chains=1, cores=1, **QUIET)
+    pac.sample(450, tune=50, model=large, chains=1, cores=1, **QUIET)
     assert not made
 
 
