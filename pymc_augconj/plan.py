@@ -172,14 +172,14 @@ def _is_followed(
 ) -> bool:
     """Return whether it is a parameter of held sites alone, which may be functions of it.
 
-    Not where it also shifts predictors, as the dispersion of counts does: their sites would stay
-    where they were.
+    Not where it also shifts predictors that an augmentation asks for, as the dispersion of counts
+    does: their sites would stay where they were.
     """
     own = [site for site in model.sites if _is_read(hyperparameter, [site.params])]
     kinds = [site.likelihood for site in own]
     alone = all(k.n_predictors == 1 and not k.cutpoints for k in kinds)
     is_held = bool(own) and {site.name for site in own} <= set(held)
-    shifts = _is_read(hyperparameter, _reads(model))
+    shifts = _is_read(hyperparameter, _reads(model)) and any(k.can_augment for k in kinds)
     return is_held and alone and not shifts and model.is_independent
 
 
