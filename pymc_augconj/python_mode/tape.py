@@ -67,7 +67,7 @@ _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Join, MakeVector), None),
 }
 # Instructions from which NumPy's loops take less time.
-_MOST = 40_000
+_MOST = 45_000
 
 
 class Tape(NamedTuple):
@@ -158,8 +158,8 @@ class TapeBuilder:
     def _instruction(self, *code: int) -> int:
         at = self._known.get(code)
         if at is None:
-            if len(self._code) == _MOST:
-                raise NoTapeError(f"more than {_MOST} instructions")
+            # Half of them may be dropped.
+            self._check(2 * _MOST)
             at = self._known[code] = len(self._start)
             self._start.append(math.nan)
             self._code.append((code[0], at, *code[1:]))
@@ -196,7 +196,12 @@ class TapeBuilder:
                 del self._known[row[0], *row[2:]]
         self._code[first:] = reversed(kept)
 
+    def _check(self, most: int) -> None:
+        if len(self._code) > most:
+            raise NoTapeError(f"more than {most} instructions")
+
     def finish(self) -> Tape:
+        self._check(_MOST)
         code = np.array(self._code, dtype=np.intp).reshape(-1, 5)
         return Tape(code, np.array(self._start))
 
