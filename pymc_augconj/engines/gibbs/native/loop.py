@@ -366,9 +366,9 @@ def of_all_steps(
     point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
     try:
         found = [] if recorded is None else tape.evaluate(recorded, point)
+        code, start = tape.finish()
     except NoTapeError:
         return None
-    code, start = tape.finish()
     file = np.repeat(start[:, None], _TOGETHER, axis=1)
     index = np.concatenate([np.empty(0, np.intp), *(x.ravel() for x in found)])
     columns = columns_of([x.shape for x in found])
