@@ -132,6 +132,10 @@ class _Given:
         self.M[np.diag_indices_from(self.M)] += 1.0
 
 
+def _merged(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
 class FilterPosterior(Posterior):
     """Posterior by Kalman filters and a border; λ may have either sign.
 
@@ -182,16 +186,15 @@ class FilterPosterior(Posterior):
 
     def _solve(self, x: Array) -> Array:
         """Return C⁻¹ x, of each row of x where there are several."""
-        parts, start = [], 0
-        for f in self._factors:
-            parts.append(f.solve(x[..., start : start + f.inputs.size]))
-            start += f.inputs.size
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return _merged([f.solve(u) for f, u in zip(self._factors, self._split(x), strict=True)])
+
+    def _split(self, x: Array) -> list[Array]:
+        """Return the parts of the factors of C."""
+        return np.split(x, np.cumsum([f.inputs.size for f in self._factors])[:-1], axis=-1)
 
     def _by_block(self, method: str, x: Array) -> Array:
         pairs = zip(self._blocks, self.values.split(x), strict=True)
-        parts = [getattr(b, method)(part) for b, part in pairs]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return _merged([getattr(b, method)(part) for b, part in pairs])
 
     def _through_cov(self, w: Array, solved: Array) -> Array:
         """Return K C⁻¹w, given C⁻¹w."""
@@ -287,10 +290,9 @@ class FilterPosterior(Posterior):
     def _simulated(self, x: Array, away: Array) -> list[Array]:
         """Return S x, w = S x + ``away`` and C⁻¹w."""
         roots = [b.factor for b in self._blocks for _ in range(b.block.copies)]
-        stops = np.cumsum([f.inputs.size for f in self._factors])[:-1]
-        given = (np.split(y, stops, axis=-1) for y in (x, away))
-        parts = [f.simulated(*own) for f, *own in zip(self._factors, roots, *given, strict=True)]
-        return [np.hstack(found).reshape(x.shape) for found in zip(*parts, strict=True)]
+        given = zip(self._factors, roots, self._split(x), self._split(away), strict=True)
+        parts = [f.simulated(root, u, w) for f, root, u, w in given]
+        return [_merged(found).reshape(x.shape) for found in zip(*parts, strict=True)]
 
     def pull(self, slope: Array) -> Array:
         own = self.values

@@ -3,7 +3,8 @@
 A value of the graph is an array of the numbers of registers. Operations that only move entries are
 those of NumPy, see :mod:`.operations`, on these numbers: they take no instruction. An elementwise
 operation is an instruction for each different tuple of arguments, of which every one is there once;
-sums and products are chains of these. What depends on nothing but constants is computed here.
+sums and products are chains of these. What depends on nothing but constants is computed here. One
+instruction may factorise a matrix, in :func:`.run_tape` alone.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ def _keeps_values(cast: Apply) -> bool:
 
 
 def depending(code: Index, index: Index) -> Index:
-    """Return the instructions that depend on some registers; all, where a factorisation does."""
+    """Return the instructions that depend on some registers.
+
+    They are all where a factorisation does, which overwrites what it factorises.
+    """
     changed, kept = set(index.tolist()), []
     for row in code.tolist():
         if not changed.isdisjoint(row[2:]):
@@ -174,8 +178,8 @@ class TapeBuilder:
         found[lower] = self.inputs(lower[0].shape)
         pairs = zip(found[lower].tolist(), x[lower].tolist(), strict=True)
         self._code += [(_OPCODES["Add"], to, own, 0, 0) for to, own in pairs]
-        first = int(found[0, 0])
-        self._code.append((FACTORIZE, first, first, len(x), 0))
+        first, last = int(found[0, 0]), int(found[-1, -1])
+        self._code.append((FACTORIZE, first, first, last, 0))
         return found
 
     def evaluate(self, function: Any, entries: Mapping[Any, Index]) -> Any:

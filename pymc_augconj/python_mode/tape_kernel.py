@@ -119,19 +119,20 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def _factorize(rows: Array, size: int) -> None:
-    """Overwrite the lower triangle of a matrix, row by row, with its Cholesky factor or NaN."""
-    for i in range(size):
-        begin = i * (i + 1) // 2
-        own, square = rows[begin : begin + i + 1], 0.0
+def _factorize(triangle: Array) -> None:
+    """Overwrite the rows of a lower triangle with those of its Cholesky factor, or NaN."""
+    i = start = 0
+    while start < triangle.size:
+        own, square, begin = triangle[start : start + i + 1], 0.0, 0
         for j in range(i):
-            begin = j * (j + 1) // 2
-            other, total = rows[begin : begin + j + 1], own[j]
+            other, total = triangle[begin : begin + j + 1], own[j]
             for k in range(j):
                 total -= own[k] * other[k]
             own[j] = total / other[j]
             square += own[j] * own[j]
+            begin += j + 1
         own[i] = math.sqrt(own[i] - square)
+        i, start = i + 1, start + i + 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -139,7 +140,7 @@ def run_tape(code: Index, r: Array) -> None:
     """Execute all instructions on the registers ``r``.
 
     A row of ``code`` has opcode, register of the result, and registers of up to three arguments;
-    that of a factorisation the first register of a triangle, twice, and the size of the matrix.
+    that of a factorisation the first register of a triangle, twice, and the last one.
     """
     i, size = 0, code.shape[0]
     while i < size:
@@ -153,7 +154,7 @@ def run_tape(code: Index, r: Array) -> None:
                 r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] * r[np.uint64(code[i, 3])]
                 i += 1
         elif op == FACTORIZE:
-            _factorize(r[code[i, 1] :], code[i, 3])
+            _factorize(r[code[i, 1] : code[i, 3] + 1])
             i += 1
         else:
             x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
