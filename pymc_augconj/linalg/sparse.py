@@ -353,14 +353,16 @@ class _Tree:
     """An order, its elimination tree, and the least cost of a factorisation in it.
 
     ``place`` is the position of every column; ``graph`` are neighbours in the order, and where
-    those of each column start; ``counts`` are entries below the diagonal; ``sparse`` columns are
-    sparse, and ``supernodal`` says whether columns are eliminated by supernodes.
+    those of each column start; ``counts`` are entries below the diagonal, and ``pairs`` costs of
+    the columns where they are sparse, as the first ``sparse`` are; ``supernodal`` says whether
+    columns are eliminated by supernodes.
     """
 
     place: Index
     graph: tuple[Index, Index]
     parent: Index
     counts: Index
+    pairs: Array
     sparse: int
     cost: float
     supernodal: bool
@@ -374,10 +376,10 @@ class _Tree:
         if by_degree or graph.nnz <= _FEW_NEIGHBOURS * size:
             may_block = by_degree and not n_border
             order, limit = _minimum_degree(graph), limit or size**2
-            tree = cls.of(graph, order, n_border, limit)
-            # A postorder has the same entries.
-            order = _postorder(tree.parent)[order]
-            trees.append(cls.of(graph, order, n_border, limit, may_block))
+            tree = cls.of(graph, order, n_border, limit, may_block)
+            # These orders have the same entries.
+            tree = cls.of(graph, tree.light_first(n_border)[order], n_border, limit, may_block)
+            trees.append(tree)
         return min(trees, key=lambda one: one.cost)
 
     @classmethod
@@ -397,11 +399,27 @@ class _Tree:
         # Cost with the first 0, 1, … columns sparse.
         supernodal = may_block and bool(counts.astype(float) @ counts > _SUPERNODAL)
         each = 0.5 * _SPARSE if supernodal else _SPARSE
-        pairs = _PER_COLUMN + each * (counts + n_border + 1.0) ** 2 / 2.0
-        left = n_border + np.arange(size, -1, -1.0)
-        costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
-        best = int(costs.argmin())
-        return cls(place, neighbours, parent, counts, best, float(costs[best]), supernodal)
+        pairs = _PER_COLUMN + 0.5 * each * (counts.astype(float) + (n_border + 1)) ** 2
+        best, cost = _cheapest(pairs, n_border)
+        return cls(place, neighbours, parent, counts, pairs, best, cost, supernodal)
+
+    def light_first(self, n_border: int) -> Index:
+        """Return the position of every column in a postorder with all sparse columns first.
+
+        A column may be sparse where all are that precede it in the tree.
+        """
+        heaviest = self.pairs.tolist()
+        for j, above in enumerate(self.parent.tolist()):
+            if above >= 0:
+                heaviest[above] = max(heaviest[above], heaviest[j])
+        weights, place = np.array(heaviest), _postorder(self.parent)
+        ordered = np.argsort(place)
+        light = ordered[np.argsort(weights[ordered], kind="stable")]
+        sparse, _ = _cheapest(self.pairs[light], n_border)
+        is_dense = np.ones(place.size, dtype=bool)
+        is_dense[light[:sparse]] = False
+        place[ordered[np.argsort(is_dense[ordered], kind="stable")]] = np.arange(place.size)
+        return place
 
     def rows(self) -> tuple[Index, Index]:
         """Return where the rows below the diagonal of each sparse column start, and all rows."""
@@ -410,6 +428,14 @@ class _Tree:
         offsets = np.append(0, np.cumsum(self.counts))
         starts = offsets[: self.sparse + 1]
         return starts, rows_below(*self.graph, self.parent, offsets)[: starts[-1]]
+
+
+def _cheapest(pairs: Array, n_border: int) -> tuple[int, float]:
+    """Return how many of the first columns are best sparse, which cost ``pairs``, and all costs."""
+    left = n_border + np.arange(pairs.size, -1, -1.0)
+    costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
+    best = int(costs.argmin())
+    return best, float(costs[best])
 
 
 def _postorder(parent: Index) -> Index:
