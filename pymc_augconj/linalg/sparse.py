@@ -412,12 +412,10 @@ class _Tree:
         for j, above in enumerate(self.parent.tolist()):
             if above >= 0:
                 heaviest[above] = max(heaviest[above], heaviest[j])
-        weights, place = np.array(heaviest), _postorder(self.parent)
+        place, is_dense = _postorder(self.parent), np.ones(self.parent.size, dtype=bool)
         ordered = np.argsort(place)
-        light = ordered[np.argsort(weights[ordered], kind="stable")]
-        sparse, _ = _cheapest(self.pairs[light], n_border)
-        is_dense = np.ones(place.size, dtype=bool)
-        is_dense[light[:sparse]] = False
+        light = ordered[np.argsort(np.array(heaviest)[ordered], kind="stable")]
+        is_dense[light[: _cheapest(self.pairs[light], n_border)[0]]] = False
         place[ordered[np.argsort(is_dense[ordered], kind="stable")]] = np.arange(place.size)
         return place
 
