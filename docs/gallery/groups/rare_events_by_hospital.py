@@ -19,10 +19,10 @@ true_logit = -2.5 + 0.35 * rng.standard_normal(20)
 deaths = rng.binomial(operations, expit(true_logit))
 
 # %%
-with pm.Model() as model:
+with pm.Model(coords={"hospital": [f"no. {i}" for i in range(1, 21)]}) as model:
     mean = pm.Normal("mean", -2, 1)
     spread = pm.HalfNormal("spread", 1)
-    logit = pm.Normal("logit", mean, spread, shape=20)
+    logit = pm.Normal("logit", mean, spread, dims="hospital")
     pm.Binomial("deaths", n=operations, logit_p=logit, observed=deaths)
     idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
@@ -43,3 +43,19 @@ raw_error = np.abs(deaths / operations - truth).mean()
 error = np.abs(rate.mean(("chain", "draw")).values - truth).mean()
 print(f"mean error {error:.4f}, of raw rates {raw_error:.4f}")
 assert error < raw_error
+
+# %%
+# The rank of a hospital has a distribution too: that of its place in every draw. Raw rates name a
+# best and a worst hospital; draws tell how sure that is.
+
+ranks = rate.copy(data=1 + rate.values.argsort(-1).argsort(-1))
+low, mid, high = ranks.quantile([0.05, 0.5, 0.95], ("chain", "draw")).values
+order = np.argsort(mid)
+fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+spans = [(mid - low)[order], (high - mid)[order]]
+ax.errorbar(mid[order], range(20), xerr=spans, fmt="o", ms=4)
+ax.set_yticks(range(20), rate["hospital"].values[order], fontsize=7)
+ax.set(xlabel="rank, lowest rate first; 90 %", title="Which hospital is best is far from certain")
+
+best = (ranks == 1).mean(("chain", "draw"))
+print(f"{best.idxmax().item()} is the best with probability {best.max().item():.2f}")
