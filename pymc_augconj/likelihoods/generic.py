@@ -33,7 +33,7 @@ from .base import Density, DensityLikelihood, Params, refusal
 from .contract import MultiDensity
 
 # Predictors, at one of which every possible observation has a density.
-_ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
+_ETA, _AWAY = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0]), 0.01
 
 LogDensity = Callable[[Array, Array, Params], Array]
 #: The density of a term, which does not use y, and from its own names of parameters to the others'.
@@ -45,7 +45,8 @@ def _possible(density: Density, y: Array, params: Params) -> Mask:
     possible, numbers = np.zeros(y.shape, dtype=bool), np.arange(density.n_predictors)
     ways = [numbers**0.0, (-1.0) ** numbers, np.linspace(-1.0, 1.0, numbers.size)]
     for first, way in product(_ETA, ways[: numbers.size]):
-        at = first * way
+        # Where an exponent is exactly zero, shares of zero have a density that no other has.
+        at = first * way + _AWAY
         eta = np.broadcast_to(at[:, None], (at.size, y.size))
         possible |= density.log_density(y, eta, params) > -np.inf
     # Parameters out of range make all y impossible; PyMC refuses them.
@@ -93,6 +94,10 @@ class GenericLikelihood(MultiDensity):
         if sentence is not None:
             return sentence
         possible = _possible(self, y, params)
+        if "entry_0" in params and not possible.all():
+            # y of a vector is the sum of its entries.
+            at = possible.argmin()
+            return f"expected entries inside its support, found a vector of others at position {at}"
         return refusal(y, possible, f"a value that {self.name} can take")
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:

@@ -384,8 +384,9 @@ def _explain_failure(K: Array, relative_jitters: tuple[float, ...], scale: float
             f"{asymmetry:.1e}): check how it is built"
         )
     return message + (
-        "— remove duplicated inputs, add a larger jitter or a white-noise term to the kernel, or "
-        "give the length scale a prior that keeps it well below the range of the inputs"
+        "— remove duplicated inputs, subtract the mean of inputs far from zero, whose distances "
+        "round, add a larger jitter or a white-noise term to the kernel, or give the length scale "
+        "a prior that keeps it well below the range of the inputs"
     )
 
 

@@ -3,7 +3,7 @@
 Its parameters must depend on the latents through affine predictors, see :mod:`.affine_parts`;
 observations with several axes are in C order. Then log p(y | η) is PyMC's density with symbols
 for y and η, and with its hyperparameters as ``params``, see :mod:`.row_reader`. ``params`` also has
-a vector of counts.
+the entries of vectors of counts or shares.
 
 PyMC's density of a cumulative model computes the probability of every class at every row, and the
 logarithm of one of them. This module recognises a cumulative logit model by its values, in any
@@ -30,7 +30,7 @@ from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pytensor.graph.basic import Constant, Variable
-from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
+from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_augconj.likelihoods.base import Params
@@ -158,8 +158,8 @@ def in_closed_form(read: LogDensity, names: tuple[str, ...]) -> tuple[LogDensity
     return OrderedDensity(read, names), names
 
 
-# Distributions of vectors of counts.
-_COUNTS = (MultinomialRV, DirichletMultinomialRV)
+# Distributions of vectors of counts or shares.
+_OF_VECTORS = (MultinomialRV, DirichletMultinomialRV, DirichletRV)
 # Names of the functions of a predictor.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
@@ -169,14 +169,15 @@ def read_generic(
 ) -> ObservedGraph | str:
     """Return the density of an observed variable given its predictors, or the obstacle found.
 
-    With ``several`` there may be several predictors, and observations may be vectors of counts.
+    With ``several`` there may be several predictors, and observations may be vectors of counts
+    or shares.
     """
     shape = static_shape(rv)
     inputs = [latent.input for latent in latents]
     supp = getattr(rv.owner.op, "ndim_supp", 0)
     if isinstance(rv.owner.op, PartialObservedRV):
         return "observed and missing entries in one variable"
-    if supp > 1 or (supp == 1 and not (several and isinstance(rv.owner.op, _COUNTS))):
+    if supp > 1 or (supp == 1 and not (several and isinstance(rv.owner.op, _OF_VECTORS))):
         return f"a multivariate distribution, {distribution_name(rv)}"
     shape = shape[: len(shape) - supp]
     if not shape:
@@ -237,13 +238,13 @@ def _read(
         for part in parts
     ]
     etas = [held[var] for var in moving]
-    parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
-    (apart,) = substitute([apart], parameters.hold())
     value, y = apart.type(), None
     if value.ndim > len(shape):
-        counts = model.rvs_to_values[rv]
-        parameters.add("count", value, counts)
-        y = counts.sum(axis=-1)
+        entries = model.rvs_to_values[rv]
+        parameters.add("entry", value, entries)
+        y = entries.sum(axis=-1)
+    parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
+    (apart,) = substitute([apart], parameters.hold())
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
     if density is None or density.ndim != len(shape):
         return None

@@ -126,6 +126,12 @@ GENERIC = {
             "y", TABLE.sum(axis=1), a=exp(processes().T), observed=TABLE
         ),
     ),
+    "Dirichlet": (
+        3,
+        lambda: pm.Dirichlet(
+            "y", exp(processes().T), observed=(TABLE + 1) / (TABLE + 1).sum(axis=1, keepdims=True)
+        ),
+    ),
     "three parameters": (
         3,
         lambda: pm.StudentT(
@@ -489,3 +495,25 @@ def test_parameters_of_groups_stay_in_predictors(read):
         alpha = pm.Exponential("alpha", 1.0, shape=2)[GROUPS]
         pm.HurdleNegativeBinomial("y", psi=sigmoid(g), mu=exp(f), alpha=alpha, observed=COUNTS)
     assert read(model).lgm.offset.names
+
+
+@pytest.mark.parametrize(
+    ("distribution", "y"),
+    [
+        (lambda a, y: pm.DirichletMultinomial("y", 4, a, observed=y), [[1, 3], [2, 2]]),
+        (lambda a, y: pm.Dirichlet("y", a, observed=y), [[0.2, 0.8], [0.5, 0.5]]),
+    ],
+)
+def test_a_fit_keeps_the_entries_of_vectors(distribution, y):
+    with pm.Model():
+        distribution(exp(pm.Normal("b", shape=2) + np.zeros((2, 1))), np.array(y))
+        fit = pac.fit("vgp", progressbar=False)
+    np.testing.assert_array_equal(fit.to_datatree().observed_data["y"], y)
+
+
+def test_shares_of_zero_are_refused():
+    y = np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])[::-1]
+    with pm.Model():
+        pm.Dirichlet("y", exp(pm.Normal("b", shape=3) + np.zeros((2, 1))), observed=y)
+        with pytest.raises(pac.DataError, match=r"entries inside its support.* position 1"):
+            pac.recognize()
