@@ -26,6 +26,7 @@ from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.symmetric_noise import SymmetricNoise
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
@@ -216,6 +217,14 @@ def warn_of_few_draws(tree: Any, step: PythonGibbs) -> None:
     augmented = [s for s in model.sites if s.likelihood.has_auxiliary]
     other = "augmented" if step.held else "held"
     tries = ["draw more"] + ([f'try sites="{other}"'] if augmented else [])
+    # Given latents that have priors of their own, scales of these hardly move.
+    of_few = {h.value_name for h in model.hyperparameters if h.name in few}
+    of_priors = [s for s in augmented if s.is_prior and of_few.intersection(s.params.names)]
+    tries += [
+        f"write {site.name!r} as its location plus its scale times one of location 0 and scale 1"
+        for site in of_priors
+        if isinstance(getattr(site.likelihood, "formulas", None), SymmetricNoise)
+    ]
     left = [repr(h.name) for h in step.plan.left_to_pymc if h.name in few]
     if left:
         tries.append(f"sample with NUTS alone, which updates {' and '.join(left)} already")

@@ -333,3 +333,13 @@ def test_a_killed_process_is_named(model):
             **{**QUIET, "cores": 2},
         )
     assert threadpool_info() == before
+
+
+@pytest.mark.parametrize("is_learned", [True, False])
+def test_scales_of_priors_that_mix_slowly_are_written_outside(caplog, is_learned):
+    with pm.Model():
+        s = pm.HalfCauchy("s", 5) if is_learned else pm.HalfNormal("s", 5) * 0.0 + 9.0
+        effects = pm.Laplace("effects", pm.Normal("m", 0, 5), s, shape=8)
+        pm.Normal("y", effects, 15.0, observed=np.linspace(-3.0, 28.0, 8))
+        pac.sample(150, tune=50, chains=2, random_seed=1, progressbar=False)
+    assert ("write 'effects' as its location plus its scale" in caplog.text) == is_learned
