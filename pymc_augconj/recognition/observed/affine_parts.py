@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.scalar.basic import Mul, Sign, Switch
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
@@ -33,7 +33,12 @@ from pymc_augconj.recognition.graph.affine import (
     is_affine,
     scalar_name,
 )
-from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.dependence import (
+    ModelIndex,
+    ValueSpace,
+    distribution_parameters,
+    static_shape,
+)
 from pymc_augconj.recognition.graph.rewrite import (
     Variables,
     constant_number,
@@ -43,13 +48,15 @@ from pymc_augconj.recognition.graph.rewrite import (
     substitute,
 )
 
-from .links import stripped, without_number
+from .links import peel, stripped, without_number
 from .rows import axes_of, is_separate
 
 #: What may be found in place of predictors.
 PRODUCT = "a product of predictors, which is not affine in all latents together"
 #: Largest number of predictors of an observation.
 _MOST = 32
+# Points of the prior at which a factor must be positive to have a logarithm in a predictor.
+_DRAWS = 100
 
 
 # Affine variables: each is η, the first of them, plus a term without latents.
@@ -157,6 +164,60 @@ def find_predictors(
     return (
         parts if count <= _MOST else f"{count} predictors for each observation, more than {_MOST}"
     )
+
+
+def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables) -> list[Variable]:
+    """Return the graphs with exp(η + log c) for c·exp(η), where c is learned and positive.
+
+    Sites of η + log c are as good for any c, which takes the level of η with it; not so where the
+    density depends on c also in another way.
+    """
+    factors: dict[Variable, tuple[Variable, Variable]] = {}
+    for var in between(graphs, latents):
+        if scalar_name(var) in {"Mul", "TrueDiv"}:
+            eta, c = peel(var, "scaled_log", latents) or (var, var)
+            if c is not var and _drawn(c) and is_affine(eta, latents):
+                factors[var] = eta, c
+    if not factors:
+        return list(graphs)
+    elsewhere = _drawn(*substitute(graphs, {var: var.type() for var in factors}))
+    return substitute(
+        graphs,
+        {
+            var: pt.exp(eta + pt.log(c)).astype(var.dtype)
+            for var, (eta, c) in factors.items()
+            if elsewhere.isdisjoint(_drawn(c)) and is_positive(model, c)
+        },
+    )
+
+
+def has_logarithms(model: ModelIndex, eta: Variable, latents: Variables) -> bool:
+    """Return whether a predictor has logarithms of positive factors alone."""
+    logs = [var.owner.inputs[0] for var in _written(eta) if scalar_name(var) == "Log"]
+    peeled = [peel(x, "scaled_log", latents) if depends_on(x, latents) else (x, x) for x in logs]
+    return all(one is None or is_positive(model, one[1]) for one in peeled)
+
+
+def _written(*graphs: Variable) -> list[Variable]:
+    """Return the variables of graphs, as far as random variables."""
+    return list(walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs))
+
+
+def _drawn(*graphs: Variable) -> set[Variable]:
+    """Return the random variables that graphs are written with."""
+    return set(filter(is_random, _written(*graphs)))
+
+
+def is_positive(model: ModelIndex, factor: Variable) -> bool:
+    """Return whether a factor is positive at the start and for draws of the prior.
+
+    A logarithm of another one may not exist where the sampler asks for it.
+    """
+    within = set(ancestors([factor]))
+    space = ValueSpace(model, [v for v in model.free_RVs if v in within], first_calls=_DRAWS + 1)
+    start, read = space.points()[0], space.function(factor)
+    points = [start, *space.prior_points(start, _DRAWS)] if space.hyperparameters else [start]
+    return all(bool(np.all(read(point) > 0.0)) for point in points)
 
 
 def _without_parameters(

@@ -52,7 +52,7 @@ from pymc_augconj.recognition.latents.innovations import (
 )
 from pymc_augconj.typing import Array
 
-from .affine_parts import AffinePart, between, find_predictors
+from .affine_parts import AffinePart, between, find_predictors, with_factors_inside
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten
 from .row_reader import RowParameters, RowReader
@@ -183,6 +183,8 @@ def read_generic(
     if not shape:
         return "a single observation without an axis"
     within = variable_in_innovations(model, rv, latents)
+    parents = with_factors_inside(model, within.owner.inputs, inputs)
+    within = within.owner.clone_with_new_inputs(parents).outputs[within.owner.outputs.index(within)]
     if several:
         within = _with_all_axes(within, len(shape))
     reason = "a density whose observations cannot be separated"

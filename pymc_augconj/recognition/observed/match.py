@@ -47,7 +47,7 @@ from pymc_augconj.recognition.graph.dependence import (
 from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
 from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
 
-from .affine_parts import PRODUCT
+from .affine_parts import PRODUCT, with_factors_inside
 from .errors import (
     BY_TURNS,
     DENSITY_ENGINES,
@@ -276,7 +276,8 @@ class _Reading:
     def __init__(self, model: ModelIndex, rv: Variable, latents: Latents) -> None:
         self._model, self._rv, self._latents = model, rv, latents
         self._inputs = [latent.input for latent in latents]
-        self.graphs = in_innovations(model, distribution_parameters(rv), latents)
+        graphs = in_innovations(model, distribution_parameters(rv), latents)
+        self.graphs = with_factors_inside(model, graphs, self._inputs)
 
     @property
     def depends(self) -> bool:

@@ -14,7 +14,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.mixture import MixtureRV
 from pytensor.graph.basic import Variable, equal_computations
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -28,7 +27,6 @@ from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
-    ValueSpace,
     distribution_parameters,
     static_shape,
 )
@@ -39,15 +37,13 @@ from pymc_augconj.recognition.latents.innovations import (
     variable_in_innovations,
 )
 
-from .affine_parts import column_of, is_zero
+from .affine_parts import column_of, has_logarithms, is_zero
 from .errors import LARGEST_MATRIX, not_affine
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 
 # A likelihood's class, and one of its patterns.
 Candidate = tuple[Callable[..., Density], Pattern]
-# Points of the prior at which a factor of a rate must be positive to become part of a predictor.
-_DRAWS = 100
 
 
 def candidates_of(rv: Variable, n_params: int, *, augmented: bool) -> list[Candidate]:
@@ -131,8 +127,6 @@ def _read(
         if peeled is None:
             return None
         eta, scale = peeled
-        if own.link == "scaled_log" and _is_learned(scale, model):
-            eta, scale = eta + pt.log(scale), pt.as_tensor(1.0)
         if pattern.several and all(pt.as_tensor(eta).type.broadcastable) and np.prod(shape) > 1:
             return None  # a number for all observations is a hyperparameter of the others
         predictors.append(-eta if own.negate else eta)
@@ -148,6 +142,8 @@ def _read(
         if pattern.several:
             return None
         raise NotAffineError(not_affine(rv, predictors[0], latents))
+    if not all(has_logarithms(model, eta, inputs) for eta in predictors):
+        return None
     params = {name: flatten_parameter(graph, shape, rv, name) for name, graph in params.items()}
     y = None
     if value.ndim > len(shape):
@@ -165,21 +161,6 @@ def _read(
         y=y,
         names=tuple(names) if pattern.several else (),
     )
-
-
-def _is_learned(scale: Variable | None, model: ModelIndex) -> bool:
-    """Return whether a scale depends on variables of the model, and is positive for draws of these.
-
-    A logarithm of another one may not exist where the sampler asks for it.
-    """
-    within = set() if scale is None else set(ancestors([scale]))
-    variables = [rv for rv in model.free_RVs if rv in within]
-    if scale is None or not variables:
-        return False
-    space = ValueSpace(model, variables, first_calls=_DRAWS + 1)
-    start, read = space.points()[0], space.function(scale)
-    points = [start, *space.prior_points(start, _DRAWS)]
-    return all(bool(np.all(read(point) > 0.0)) for point in points)
 
 
 def _parameters(

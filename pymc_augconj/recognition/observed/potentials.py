@@ -44,7 +44,7 @@ from pymc_augconj.recognition.graph.derive import log_density_of, with_exact_com
 from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents, in_innovations
 
-from .affine_parts import find_predictors
+from .affine_parts import find_predictors, with_factors_inside
 from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import read_component, read_mixture
@@ -72,8 +72,9 @@ def read_potential(
     If it is not a sum of terms whose entries each depend on one predictor, a sentence has the
     expectation and the finding.
     """
-    (graph,) = in_innovations(model, [potential], latents)
-    if not depends_on(graph, [latent.input for latent in latents]):
+    inputs = [latent.input for latent in latents]
+    (graph,) = with_factors_inside(model, in_innovations(model, [potential], latents), inputs)
+    if not depends_on(graph, inputs):
         return None
     refusal = UnknownLikelihoodError(
         f"potential {potential.name!r}: no augmentation is known for a density that is written as "

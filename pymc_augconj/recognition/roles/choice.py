@@ -9,12 +9,14 @@ multivariate normal it is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import (
     AugmentationError,
@@ -141,10 +143,13 @@ def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _C
         error = why
     in_potentials = any(_entering(matcher.model, p, found) for p in matcher.model.potentials)
     augmented = first is not None and bool(first.latents or not in_potentials)
-    if first is None or not augmented or _leaves_vectors(matcher, first, found):
+    left = first is not None and (
+        _leaves_vectors(matcher, first, found) or _leaves_more(first, found)
+    )
+    if first is None or not augmented or left:
         try:
             second = _choice(matcher, found, forward, Scope.DENSITIES)
-            if first is None or not augmented or _extends(second, first):
+            if first is None or not augmented or _extends(second, first) or _shifts(second, first):
                 first = second
         except AugmentationError as why:
             # This one says what is wrong with a potential.
@@ -170,6 +175,21 @@ def _leaves_vectors(matcher: Matcher, choice: _Choice, found: Latents) -> bool:
     known, read = {own.rv for own in choice.latents}, {one.variable for one in choice.matched}
     left = [c for c in found if c.rv not in known and c.total_size > 1]
     return any(matcher.depends(rv, left) for rv in matcher.model.observed_RVs if rv not in read)
+
+
+def _leaves_more(choice: _Choice, found: Latents) -> bool:
+    """Return whether more entries are no latents than are, those of scalars say."""
+    left = [c for c in found if c not in choice.latents and c.name not in choice.demoted]
+    return _total_size(left) > _total_size(choice.latents)
+
+
+def _shifts(one: _Choice, other: _Choice) -> bool:
+    """Return whether latents of ``other`` only shift predictors of more latents, as factors do."""
+    known = {own.rv for own in one.latents}
+    within = set(ancestors([eta for own in one.matched for eta in own.predictors]))
+    lost = {own.rv for own in other.latents} - known
+    more = _total_size(one.latents) > _total_size(other.latents)
+    return more and bool(lost) and lost <= within and len(one.matched) == len(other.matched)
 
 
 def _extends(one: _Choice, other: _Choice) -> bool:
@@ -307,6 +327,30 @@ def _match_most(
         return candidates, _match(matcher, candidates, scope)
     except AugmentationError as why:
         error = why
+    accepted = _accepted(matcher, candidates, forward, scope, error)
+    rejected = [candidate for candidate in candidates if candidate not in accepted]
+    if accepted and rejected:
+        # Of l and the coefficients β in σ(l)·exp(Xβ), one does not keep out the others.
+        with suppress(AugmentationError):
+            others = _accepted(matcher, [*rejected, *accepted], forward, scope, error)
+            if _total_size(others) > _total_size(accepted):
+                accepted = others
+    if not accepted:
+        raise error
+    return accepted, _match(matcher, accepted, scope)
+
+
+def _accepted(
+    matcher: Matcher,
+    candidates: Latents,
+    forward: Sequence[Variable],
+    scope: Scope,
+    error: AugmentationError,
+) -> list[GaussianVariable]:
+    """Return the candidates that are latents with all those accepted before them.
+
+    ``error`` is that of all candidates together.
+    """
     densities = scope >= Scope.DENSITIES
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
@@ -321,10 +365,11 @@ def _match_most(
         else:
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
-    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
-    if not accepted:
-        raise error
-    return accepted, _match(matcher, accepted, scope)
+    return _acting_through_means(matcher.model, accepted, forward, densities)[0]
+
+
+def _total_size(latents: Latents) -> int:
+    return sum(latent.total_size for latent in latents)
 
 
 def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGraph]:
