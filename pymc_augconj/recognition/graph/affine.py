@@ -115,6 +115,17 @@ def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariabl
     return "unknown"
 
 
+def shifted_by(
+    predictors: Sequence[TensorVariable],
+    inputs: Sequence[TensorVariable],
+    others: Collection[Variable],
+) -> bool:
+    """Return whether predictors depend on each of ``others``, and their slopes on none."""
+    if not others or not all(depends_on(predictors, var) for var in others):
+        return False
+    return not any(depends_on(pullback(eta, inputs)[1], others) for eta in predictors)
+
+
 def has_misleading_derivative(var: TensorVariable) -> bool:
     """Return whether derivatives are constant although the op is not affine."""
     if not var.dtype.startswith("float"):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import (
     AugmentationError,
@@ -25,7 +24,7 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from pymc_augconj.recognition.graph.affine import descendants
+from pymc_augconj.recognition.graph.affine import descendants, shifted_by
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
@@ -143,17 +142,20 @@ def _choose(matcher: Matcher, found: Latents, forward: Sequence[Variable]) -> _C
         error = why
     in_potentials = any(_entering(matcher.model, p, found) for p in matcher.model.potentials)
     augmented = first is not None and bool(first.latents or not in_potentials)
-    left = first is not None and (
-        _leaves_vectors(matcher, first, found) or _leaves_more(first, found)
-    )
-    if first is None or not augmented or left:
+    if first is None or not augmented or _leaves_vectors(matcher, first, found):
         try:
             second = _choice(matcher, found, forward, Scope.DENSITIES)
-            if first is None or not augmented or _extends(second, first) or _shifts(second, first):
+            if first is None or not augmented or _extends(second, first):
                 first = second
         except AugmentationError as why:
             # This one says what is wrong with a potential.
             error = why if error is None or in_potentials else error
+    if first is not None and 0 < len(first.latents) < len(found):
+        # Of l and the coefficients β in σ(l)·exp(Xβ), l does not keep out the others.
+        later = sorted(found, key=first.latents.__contains__)
+        with suppress(AugmentationError):
+            other = _choice(matcher, later, forward, Scope.DENSITIES)
+            first = other if _shifts(other, first) else first
     if first is not None and not _lost(first, found, augmented):
         return first
     try:
@@ -177,19 +179,13 @@ def _leaves_vectors(matcher: Matcher, choice: _Choice, found: Latents) -> bool:
     return any(matcher.depends(rv, left) for rv in matcher.model.observed_RVs if rv not in read)
 
 
-def _leaves_more(choice: _Choice, found: Latents) -> bool:
-    """Return whether more entries are no latents than are, those of scalars say."""
-    left = [c for c in found if c not in choice.latents and c.name not in choice.demoted]
-    return _total_size(left) > _total_size(choice.latents)
-
-
 def _shifts(one: _Choice, other: _Choice) -> bool:
-    """Return whether latents of ``other`` only shift predictors of more latents, as factors do."""
-    known = {own.rv for own in one.latents}
-    within = set(ancestors([eta for own in one.matched for eta in own.predictors]))
-    lost = {own.rv for own in other.latents} - known
-    more = _total_size(one.latents) > _total_size(other.latents)
-    return more and bool(lost) and lost <= within and len(one.matched) == len(other.matched)
+    """Return whether the few latents of ``other`` only shift predictors of ``one``."""
+    lost = {own.rv for own in other.latents} - {own.rv for own in one.latents}
+    few = sum(own.total_size for own in other.latents) <= _LONGEST_SLICED
+    etas = [eta for own in one.matched for eta in own.predictors]
+    same = few and len(one.matched) == len(other.matched)
+    return same and shifted_by(etas, [own.input for own in one.latents], lost)
 
 
 def _extends(one: _Choice, other: _Choice) -> bool:
@@ -327,30 +323,6 @@ def _match_most(
         return candidates, _match(matcher, candidates, scope)
     except AugmentationError as why:
         error = why
-    accepted = _accepted(matcher, candidates, forward, scope, error)
-    rejected = [candidate for candidate in candidates if candidate not in accepted]
-    if accepted and rejected:
-        # Of l and the coefficients β in σ(l)·exp(Xβ), one does not keep out the others.
-        with suppress(AugmentationError):
-            others = _accepted(matcher, [*rejected, *accepted], forward, scope, error)
-            if _total_size(others) > _total_size(accepted):
-                accepted = others
-    if not accepted:
-        raise error
-    return accepted, _match(matcher, accepted, scope)
-
-
-def _accepted(
-    matcher: Matcher,
-    candidates: Latents,
-    forward: Sequence[Variable],
-    scope: Scope,
-    error: AugmentationError,
-) -> list[GaussianVariable]:
-    """Return the candidates that are latents with all those accepted before them.
-
-    ``error`` is that of all candidates together.
-    """
     densities = scope >= Scope.DENSITIES
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
@@ -365,11 +337,10 @@ def _accepted(
         else:
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
-    return _acting_through_means(matcher.model, accepted, forward, densities)[0]
-
-
-def _total_size(latents: Latents) -> int:
-    return sum(latent.total_size for latent in latents)
+    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
+    if not accepted:
+        raise error
+    return accepted, _match(matcher, accepted, scope)
 
 
 def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGraph]:
@@ -451,9 +422,7 @@ def _first_elsewhere(
     model: ModelIndex, candidates: Latents, forward: Sequence[Variable]
 ) -> tuple[GaussianVariable, str] | None:
     by_rv = {candidate.rv: candidate for candidate in candidates}
-    for rv in model.free_RVs:
-        if rv in forward:
-            continue
+    for rv in (rv for rv in model.free_RVs if rv not in forward):
         if rv in by_rv:
             graphs = [by_rv[rv].scale, by_rv[rv].log_factor]
             parents, what = model.parents_of([g for g in graphs if g is not None]), "covariance"
