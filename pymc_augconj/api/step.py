@@ -190,7 +190,10 @@ class PythonGibbs(BlockedStep):
         names, moving = ([h.value_name for h in own] for own in (plan.updated, moved))
         over_grid = self._solver.augments and any(b.grid for b in lgm.blocks)
         how = {"by_moments": plan.factors is not None, "over_grid": over_grid}
-        sites = partial(HeldSites, lgm, self.held, names, probes, moving=moving, **how)
+        own = [h.value_name for h in plan.collapsed] if plan.followed else []
+        sites = partial(
+            HeldSites, lgm, self.held, names, probes, moving=moving, collapsed=own, **how
+        )
         self._sites = sites() if self.held else None
         self._warned = False
         self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)

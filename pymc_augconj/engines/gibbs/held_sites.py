@@ -68,6 +68,15 @@ _SHARE, _LONG_WINDOW, _NARROW = 0.1, 80, 1.9
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 # Cutpoints so close to where they were, relative to their mean, leave sites as they are.
 _CLOSE = 0.05
+# By what factors λ may follow parameters, and by how much h d may: far out, where a density is
+# next to zero, the evidence would be one of rounding.
+LEAST_RATIO, LARGEST_RATIO, LARGEST_CHANGE = 0.25, 4.0, 1e4
+LEAST_SHARE = 0.1
+# Of parabolas of the mean: the step of a parameter, on the unconstrained scale, and how often the
+# mean is found there.
+_STEP, _PASSES = 0.5, 6
+#: How far parabolas are followed.
+FARTHEST = 1.0
 
 
 class _Rule:
@@ -112,7 +121,9 @@ class HeldSites:
     which takes a factorisation of all latents; it needs ``predictor``, that of the present step.
     ``over_grid`` does too, and makes λ a product over the axes of a grid, see :mod:`.by_grid`.
     ``moving`` are hyperparameters that are updated given the latents alone, which sites follow;
-    ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable.
+    ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable; then
+    parabolas by which m moves with entries of the point in ``collapsed``: where these are zero,
+    their slopes there, and halves of their second derivatives.
     ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
     window, and ``angle`` is that of the steps of trajectories.
     """
@@ -127,7 +138,10 @@ class HeldSites:
         by_moments: bool = False,
         over_grid: bool = False,
         moving: Collection[str] = (),
+        collapsed: Sequence[str] = (),
     ) -> None:
+        self._moving, self.collapsed = frozenset(moving), tuple(collapsed)
+        self.size = sum(h.size for h in model.hyperparameters if h.value_name in collapsed)
         known = {s.name: set(s.params.names) for s in model.sites if s.shape[0] == 1}
         can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
         self._followed = [] if over_grid else can_follow
@@ -269,6 +283,10 @@ class HeldSites:
                     if self._over_grid:
                         maps = [read(point) for read in self._model.maps]
                         positive = nearest_product(self._model.blocks, maps, positive)
+                    for site in self._model.sites:
+                        if site.name in self._followed:
+                            rows = site.row_numbers[0]
+                            positive[rows] *= share_of(lam[rows])
                     h, lam = h + coupling.product(positive - lam, mean), positive
             # Sites of predictors that no latent enters are of no use, and may be of any size.
             moves = var > 0.0
@@ -287,11 +305,64 @@ class HeldSites:
                 for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
                 if site.name in self._followed and lam.any()
             }
+            self._add_curves(point)
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
             self.mean = np.zeros(coupling.n_rows)
             if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
+
+    def _add_curves(self, point: Point) -> None:
+        """Add to references the parabolas of the mean in parameters that sites follow."""
+        entries = [(name, i) for name in self.collapsed for i in range(np.size(point[name]))]
+        curves = np.zeros((3, len(entries), self.mean.size))
+        curves[0] = self.theta(point)[:, None]
+        family = self._bound(point).family if self.references and entries else None
+        for e, (name, i) in enumerate(entries):
+            if family is None or name not in self._moving:
+                continue
+            ends = []
+            for step in (-_STEP, _STEP):
+                moved = {**point, name: np.array(point[name])}
+                moved[name].reshape(-1)[i] += step
+                ends.append(self._mean_at(family, moved) - self.mean)
+            curves[1, e] = 0.5 * (ends[1] - ends[0]) / _STEP
+            curves[2, e] = 0.5 * (ends[1] + ends[0]) / _STEP**2
+        for site in self._model.sites:
+            if (reference := self.references.get(site.name)) is not None:
+                own = curves[:, :, site.row_numbers[0]].reshape(3 * len(entries), -1)
+                self.references[site.name] = np.vstack([reference, own])
+
+    def _mean_at(self, family: BoundFamily, point: Point) -> Array:
+        """Return the mean of the approximation at other parameters that sites follow."""
+        prior, mean = family.at(point, factorized=True).prior, self.mean
+        for _ in range(_PASSES):
+            h, lam = (np.array(own) for own in self.chosen)
+            for site in self._model.sites:
+                if (reference := self.references.get(site.name)) is not None:
+                    rows = site.row_numbers[0]
+                    h[rows], lam[rows] = moved_sites(
+                        site,
+                        site.params(point),
+                        site.y(point),
+                        h[rows],
+                        lam[rows],
+                        reference,
+                        mean[rows],
+                    )
+            sites = family.priors.groups.sites(h, lam, prior.offset)
+            mean = family.solver.of_fit(prior, sites).mean
+        return np.asarray(mean)
+
+    def theta(self, point: Point) -> Array:
+        """Return the entries of the point that the mean moves with."""
+        return np.concatenate([np.zeros(0), *(np.ravel(point[name]) for name in self.collapsed)])
+
+    def mean_at(self, point: Point, reference: Array) -> Array:
+        """Return the mean that sites are about at other parameters."""
+        theta, slopes, bends = reference[4:].reshape(3, self.size, -1)
+        away = np.clip(self.theta(point)[:, None] - theta, -FARTHEST, FARTHEST)
+        return np.asarray(reference[0] + (away * (slopes + away * bends)).sum(axis=0))
 
     def _bound(self, point: Point) -> Bound:
         family = BoundFamily(self._model, self._rule, [point, *self._probes])
@@ -397,6 +468,35 @@ def reference_of(site: Site, point: Point, mean: Array, var: Array) -> Array:
     step = np.sqrt(3.0 * var)
     found = differences(site.likelihood, site.y(point), mean, step, site.params(point))
     return np.stack([mean[0], step[0], *found])
+
+
+def moved_sites(
+    site: Site,
+    params: Mapping[str, Array],
+    y: Array,
+    h: Array,
+    lam: Array,
+    reference: Array,
+    mean: Array,
+) -> tuple[Array, Array]:
+    """Return the sites (h, λ) at other parameters and at another ``mean``, see :mod:`.observed`."""
+    before, step, slope, curvature = reference[:4]
+    above, bend = differences(site.likelihood, y, mean[None], step[None], params)
+    with np.errstate(all="ignore"):
+        ratio, change = bend / curvature, 0.5 * (above - slope) / step
+        most = LARGEST_CHANGE / step
+        share = share_of(bend / step**2) / share_of(curvature / step**2)
+        new = np.clip(ratio, LEAST_RATIO, LARGEST_RATIO) * share * lam
+        is_known = np.isfinite(ratio) & np.isfinite(change)
+        moved = h + np.clip(change, -most, most) + new * mean - lam * before
+    return np.where(is_known, moved, h), np.where(is_known, new, lam)
+
+
+def share_of(lam: Array) -> float:
+    """Return the total of λ, over that of its positive entries."""
+    known = lam[np.isfinite(lam)]
+    total = np.maximum(known, 0.0).sum()
+    return max(float(known.sum() / total), LEAST_SHARE) if total > 0.0 else 1.0
 
 
 def differences(

@@ -8,7 +8,9 @@ Where parameters θ of a density move, its sites follow them. With m and v
 the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
 and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
 −E ∂² log p = (2ℓ₀ − ℓ₊ − ℓ₋)/d². The first changes h by what it changed itself since the sites were
-chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Any
+chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Where
+θ moves with the latents integrated out, m moves along its tangent in θ, with h − λ m as before: an
+intercept and the largest probability, say, take each other's place. Any
 sites that are a function of θ are exact: given the latents θ moves while they are not in use, and
 with the latents integrated out they move with it.
 """
@@ -26,13 +28,10 @@ from pymc_augconj.model import Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
-from .held_sites import HeldSites, differences
+from .held_sites import HeldSites, moved_sites
 
 # Step of differences in place of gradients, which trajectories need roughly only.
 _STEP = 1e-4
-#: By what factors λ may follow parameters, and by how much h d may: far out, where a density is
-#: next to zero, the evidence would be one of rounding.
-LEAST_RATIO, LARGEST_RATIO, LARGEST_CHANGE = 0.25, 4.0, 1e4
 
 
 class Held:
@@ -52,12 +51,17 @@ class Held:
         """Return the sites in place of ω: one object until they change."""
         return self.follow(y, params)
 
-    def follow(self, y: Array, params: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Return the sites at some parameters, which they are those of from now on."""
+    def follow(
+        self, y: Array, params: Mapping[str, Array], point: Point | None = None
+    ) -> tuple[Array, Array]:
+        """Return the sites at some parameters, which they are those of from now on.
+
+        Those of a ``point`` are about the mean that latents have there.
+        """
         chosen = self.held_sites.of(self._site.name)
         reference = self.held_sites.references.get(self._site.name)
         if reference is not None and not (self._at[0] is chosen and self._at[1] is params):
-            self._at = chosen, params, self._moved(chosen, reference, y, params)
+            self._at = chosen, params, self._moved(chosen, reference, y, params, point)
         return self.sites()
 
     def sites(self, *given: Any) -> tuple[Array, Array]:
@@ -67,25 +71,22 @@ class Held:
         return found
 
     def _moved(
-        self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Mapping[str, Array]
+        self,
+        chosen: tuple[Array, Array],
+        reference: Array,
+        y: Array,
+        params: Mapping[str, Array],
+        point: Point | None,
     ) -> tuple[Array, Array]:
         h, lam = chosen[0][0], chosen[1][0, 0]
         by, far = self.held_sites.moved(self._site, params)
-        mean, step, slope, curvature = reference
-        h, mean = h + lam * by, mean + by
-        if not far:
-            return h[None], lam[None, None]
-        above, bend = differences(self._site.likelihood, y, mean[None], step[None], params)
-        with np.errstate(all="ignore"):
-            ratio, change, most = (
-                bend / curvature,
-                0.5 * (above - slope) / step,
-                LARGEST_CHANGE / step,
-            )
-        is_known = np.isfinite(ratio) & np.isfinite(change)
-        added = np.where(is_known, np.clip(ratio, LEAST_RATIO, LARGEST_RATIO) - 1.0, 0.0) * lam
-        h = h + np.where(is_known, np.clip(change, -most, most), 0.0) + added * mean
-        return h[None], (lam + added)[None, None]
+        h, mean = h + lam * by, reference[0] + by
+        if far:
+            reference = np.vstack([mean, reference[1:]])
+            if point is not None and self.held_sites.collapsed:
+                mean = self.held_sites.mean_at(point, reference)
+            h, lam = moved_sites(self._site, params, y, h, lam, reference, mean)
+        return h[None], lam[None, None]
 
     @property
     def record(self) -> tuple[Array, Array]:
@@ -95,11 +96,12 @@ class Held:
         """
         h, lam = self.held_sites.of(self._site.name)
         own, two = np.arange(len(h)), np.triu_indices(len(h), 1)
-        pairs = np.full((6, lam[two].size), np.nan)
-        pairs[1] = lam[two].ravel()
-        nothing = np.full((4, h.size), np.nan)
+        nothing = np.full((4 + 3 * self.held_sites.size, h.size), np.nan)
         reference = self.held_sites.references.get(self._site.name, nothing)
-        return np.vstack([h.ravel(), lam[own, own].ravel(), reference]), pairs
+        found = np.vstack([h.ravel(), lam[own, own].ravel(), reference])
+        pairs = np.full((len(found), lam[two].size), np.nan)
+        pairs[1] = lam[two].ravel()
+        return found, pairs
 
     def residuals(
         self, y: Array, eta: Array, params: Mapping[str, Array], rows: Index | None = None

@@ -300,7 +300,7 @@ class Part:
         for data in members:
             data.params = data.site.params(point)
             if self.sites_follow and isinstance(data.how, Held):
-                data.how.follow(data.y, data.params)
+                data.how.follow(data.y, data.params, point)
 
     def approximation(self, point: Point, sites: HeldSites, *, settle: bool = False) -> Conditional:
         """Return the same given the sites that were chosen for all observed variables."""

@@ -124,7 +124,7 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
             "bring priors and data to similar scales"
         )
     for data, group in part.members:
-        data.params = data.site.params(state.point)
+        part.take([data], state.point)
         data.eta = data.site.select(eta)
         omegas.append(data.how.draw_auxiliary(rng, data.y, data.eta, data.params, group))
     part.sites.condition(omegas)

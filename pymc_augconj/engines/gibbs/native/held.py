@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 
-from pymc_augconj.engines.gibbs.observed import LARGEST_CHANGE, LARGEST_RATIO, LEAST_RATIO
+from pymc_augconj.engines.gibbs.held_sites import (
+    FARTHEST,
+    LARGEST_CHANGE,
+    LARGEST_RATIO,
+    LEAST_RATIO,
+    LEAST_SHARE,
+)
 from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
@@ -15,7 +21,7 @@ from .compilation import inner, inner_in_any_order, inner_with_arrays, outer
 from .entries import Design
 from .problem import Problem
 from .row_tapes import RowTapes
-from .work import YES, Work
+from .work import OF_CURVES, YES, Work
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
@@ -91,8 +97,14 @@ def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> 
 @inner_with_arrays
 def _follow(p: Problem, w: Work) -> None:
     """Write the held sites at the present parameters as :class:`.Held` does."""
-    h, lam, mean, step, slope, curvature = w.record
+    h, lam, before, step, slope, curvature = w.record[:OF_CURVES]
     eta, found, tables = np.empty(w.h.size), np.empty((3, w.h.size)), p.held.tables
+    mean, n = before.copy(), (w.record.shape[0] - OF_CURVES) // 3
+    for e in range(n):
+        theta, curves = w.registers[p.theta[e]], w.record[OF_CURVES + e :: n]
+        for k in range(mean.size):
+            away = min(max(theta - curves[0, k], -FARTHEST), FARTHEST)
+            mean[k] += away * (curves[1, k] + away * curves[2, k])
     for j in range(3):
         for k in range(eta.size):
             eta[k] = mean[k] + (j - 1) * step[k]
@@ -104,14 +116,32 @@ def _follow(p: Problem, w: Work) -> None:
     for k in range(lam.size):
         w.lam[k] = lam[k]
     for k in range(w.h.size):
-        ratio = (2.0 * found[1, k] - found[2, k] - found[0, k]) / curvature[k]
-        change, added = 0.5 * (found[2, k] - found[0, k] - slope[k]) / step[k], 0.0
         w.h[k] = h[k]
-        if math.isfinite(ratio) and math.isfinite(change):
-            added = lam[k] * (min(max(ratio, LEAST_RATIO), LARGEST_RATIO) - 1.0)
-            most = LARGEST_CHANGE / step[k]
-            w.h[k] += min(max(change, -most), most) + added * mean[k]
-            w.lam[k] += added
+    for i in range(tables.shape[0]):
+        first, last = tables[i, 0], tables[i, 1] if tables[i, 10] == 1 else tables[i, 0]
+        now = then = positive_now = positive_then = 0.0
+        for k in range(first, last):
+            found[1, k] = 2.0 * found[1, k] - found[2, k] - found[0, k]
+            bend, bent = found[1, k] / step[k] ** 2, curvature[k] / step[k] ** 2
+            if math.isfinite(bend):
+                now += bend
+                positive_now += max(bend, 0.0)
+            if math.isfinite(bent):
+                then += bent
+                positive_then += max(bent, 0.0)
+        share = _share(now, positive_now) / _share(then, positive_then)
+        for k in range(first, last):
+            ratio = found[1, k] / curvature[k]
+            change = 0.5 * (found[2, k] - found[0, k] - slope[k]) / step[k]
+            if math.isfinite(ratio) and math.isfinite(change):
+                most = LARGEST_CHANGE / step[k]
+                w.lam[k] *= min(max(ratio, LEAST_RATIO), LARGEST_RATIO) * share
+                w.h[k] += min(max(change, -most), most) + w.lam[k] * mean[k] - lam[k] * before[k]
+
+
+@inner
+def _share(total: float, positive: float) -> float:
+    return max(total / positive, LEAST_SHARE) if positive > 0.0 else 1.0
 
 
 @inner_in_any_order

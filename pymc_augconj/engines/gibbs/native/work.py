@@ -10,6 +10,9 @@ from pymc_augconj.typing import Array
 
 from .problem import N_CONSTANTS, Problem
 
+#: The first row of a record that has parabolas of the mean in θ.
+OF_CURVES = 6
+
 #: As numbers of NumPy: a function is compiled once more for every literal that it is called with.
 NO, YES = np.array([False, True])
 
@@ -70,10 +73,11 @@ def make_work(problem: Problem) -> Work:
     first, last, count = problem.held.tables[:, [0, 1, 10]].T
     n_pairs = int(np.sum((last - first) * (count - 1) // 2))
     omega = np.zeros(2 * n_rows + n_pairs)
+    n_curves = problem.theta.size if problem.moves_sites else 0
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
         np.empty((1, n_rows)),
-        np.empty((6, n_rows - n_drawn + n_pairs)),
+        np.empty((OF_CURVES + 3 * n_curves, n_rows - n_drawn + n_pairs)),
         omega,
         omega[n_drawn : n_rows + n_pairs],
         omega[n_rows + n_pairs + n_drawn :],
