@@ -72,11 +72,12 @@ _CLOSE = 0.05
 # next to zero, the evidence would be one of rounding.
 LEAST_RATIO, LARGEST_RATIO, LARGEST_CHANGE = 0.25, 4.0, 1e4
 LEAST_SHARE = 0.1
-# Of parabolas of the mean: the step of a parameter, on the unconstrained scale, and how often the
-# mean is found there.
-_STEP, _PASSES = 0.5, 6
-#: How far parabolas are followed.
-FARTHEST = 1.0
+# Of parabolas of the mean: steps of a parameter, on the unconstrained scale, of which the first
+# with a mean at both of its ends is taken; from how many sites a mean is found; and how far the
+# last of them may move it, in its standard deviations.
+_STEPS, _PASSES, _FOUND = (0.5, 0.25, 0.125, 0.0625, 0.03125), 12, 0.2
+#: How many steps parabolas are followed.
+FARTHEST = 2.0
 
 
 class _Rule:
@@ -123,7 +124,7 @@ class HeldSites:
     ``moving`` are hyperparameters that are updated given the latents alone, which sites follow;
     ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable; then
     parabolas by which m moves with entries of the point in ``collapsed``: where these are zero,
-    their slopes there, and halves of their second derivatives.
+    steps of the entries, and the coefficients of a step and of its square.
     ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
     window, and ``angle`` is that of the steps of trajectories.
     """
@@ -315,44 +316,42 @@ class HeldSites:
     def _add_curves(self, point: Point) -> None:
         """Add to references the parabolas of the mean in parameters that sites follow."""
         entries = [(name, i) for name in self.collapsed for i in range(np.size(point[name]))]
-        curves = np.zeros((3, len(entries), self.mean.size))
-        curves[0] = self.theta(point)[:, None]
+        curves = np.zeros((4, len(entries), self.mean.size))
+        curves[0], curves[1] = self.theta(point)[:, None], _STEPS[0]
         family = self._bound(point).family if self.references and entries else None
         for e, (name, i) in enumerate(entries):
-            if family is None or name not in self._moving:
-                continue
-            ends = []
-            for step in (-_STEP, _STEP):
-                moved = {**point, name: np.array(point[name])}
-                moved[name].reshape(-1)[i] += step
-                ends.append(self._mean_at(family, moved) - self.mean)
-            curves[1, e] = 0.5 * (ends[1] - ends[0]) / _STEP
-            curves[2, e] = 0.5 * (ends[1] + ends[0]) / _STEP**2
+            for step in _STEPS if family is not None and name in self._moving else ():
+                ends = np.empty((2, self.mean.size))
+                for end, sign in zip(ends, (-1.0, 1.0), strict=True):
+                    moved = {**point, name: np.array(point[name])}
+                    moved[name].reshape(-1)[i] += sign * step
+                    end[:] = self._mean_at(family, moved) - self.mean
+                if np.isfinite(ends).all():
+                    lower, upper = 0.5 * ends
+                    curves[1:, e] = np.full_like(lower, step), upper - lower, upper + lower
+                    break
         for site in self._model.sites:
             if (reference := self.references.get(site.name)) is not None:
-                own = curves[:, :, site.row_numbers[0]].reshape(3 * len(entries), -1)
+                own = curves[:, :, site.row_numbers[0]].reshape(4 * len(entries), site.shape[1])
                 self.references[site.name] = np.vstack([reference, own])
 
     def _mean_at(self, family: BoundFamily, point: Point) -> Array:
-        """Return the mean of the approximation at other parameters that sites follow."""
+        """Return the mean at other parameters that sites follow, NaN where it is not found."""
         prior, mean = family.at(point, factorized=True).prior, self.mean
         for _ in range(_PASSES):
             h, lam = (np.array(own) for own in self.chosen)
             for site in self._model.sites:
                 if (reference := self.references.get(site.name)) is not None:
-                    rows = site.row_numbers[0]
-                    h[rows], lam[rows] = moved_sites(
-                        site,
-                        site.params(point),
-                        site.y(point),
-                        h[rows],
-                        lam[rows],
-                        reference,
-                        mean[rows],
-                    )
+                    own = site.row_numbers[0]
+                    at = site.params(point), site.y(point), h[own], lam[own], reference, mean[own]
+                    h[own], lam[own] = moved_sites(site, *at)
             sites = family.priors.groups.sites(h, lam, prior.offset)
-            mean = family.solver.of_fit(prior, sites).mean
-        return np.asarray(mean)
+            posterior, before = family.solver.of_fit(prior, sites), mean
+            mean = np.asarray(posterior.mean)
+            moved = np.mean((mean - before) ** 2) / np.mean(posterior.var[: mean.size])
+            if moved < _FOUND**2:
+                return mean
+        return np.full_like(mean, np.nan)
 
     def theta(self, point: Point) -> Array:
         """Return the entries of the point that the mean moves with."""
@@ -360,8 +359,8 @@ class HeldSites:
 
     def mean_at(self, point: Point, reference: Array) -> Array:
         """Return the mean that sites are about at other parameters."""
-        theta, slopes, bends = reference[4:].reshape(3, self.size, -1)
-        away = np.clip(self.theta(point)[:, None] - theta, -FARTHEST, FARTHEST)
+        start, step, slopes, bends = reference[4:].reshape(4, self.size, -1)
+        away = np.clip((self.theta(point)[:, None] - start) / step, -FARTHEST, FARTHEST)
         return np.asarray(reference[0] + (away * (slopes + away * bends)).sum(axis=0))
 
     def _bound(self, point: Point) -> Bound:

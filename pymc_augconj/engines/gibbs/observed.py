@@ -96,7 +96,7 @@ class Held:
         """
         h, lam = self.held_sites.of(self._site.name)
         own, two = np.arange(len(h)), np.triu_indices(len(h), 1)
-        nothing = np.full((4 + 3 * self.held_sites.size, h.size), np.nan)
+        nothing = np.full((4 + 4 * self.held_sites.size, h.size), np.nan)
         reference = self.held_sites.references.get(self._site.name, nothing)
         found = np.vstack([h.ravel(), lam[own, own].ravel(), reference])
         pairs = np.full((len(found), lam[two].size), np.nan)

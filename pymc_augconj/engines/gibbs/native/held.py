@@ -99,12 +99,12 @@ def _follow(p: Problem, w: Work) -> None:
     """Write the held sites at the present parameters as :class:`.Held` does."""
     h, lam, before, step, slope, curvature = w.record[:OF_CURVES]
     eta, found, tables = np.empty(w.h.size), np.empty((3, w.h.size)), p.held.tables
-    mean, n = before.copy(), (w.record.shape[0] - OF_CURVES) // 3
+    mean, n = before.copy(), (w.record.shape[0] - OF_CURVES) // 4
     for e in range(n):
         theta, curves = w.registers[p.theta[e]], w.record[OF_CURVES + e :: n]
         for k in range(mean.size):
-            away = min(max(theta - curves[0, k], -FARTHEST), FARTHEST)
-            mean[k] += away * (curves[1, k] + away * curves[2, k])
+            away = min(max((theta - curves[0, k]) / curves[1, k], -FARTHEST), FARTHEST)
+            mean[k] += away * (curves[2, k] + away * curves[3, k])
     for j in range(3):
         for k in range(eta.size):
             eta[k] = mean[k] + (j - 1) * step[k]

@@ -77,7 +77,7 @@ def make_work(problem: Problem) -> Work:
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
         np.empty((1, n_rows)),
-        np.empty((OF_CURVES + 3 * n_curves, n_rows - n_drawn + n_pairs)),
+        np.empty((OF_CURVES + 4 * n_curves, n_rows - n_drawn + n_pairs)),
         omega,
         omega[n_drawn : n_rows + n_pairs],
         omega[n_rows + n_pairs + n_drawn :],
