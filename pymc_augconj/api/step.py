@@ -190,7 +190,7 @@ class PythonGibbs(BlockedStep):
         names, moving = ([h.value_name for h in own] for own in (plan.updated, moved))
         over_grid = self._solver.augments and any(b.grid for b in lgm.blocks)
         how = {"by_moments": plan.factors is not None, "over_grid": over_grid}
-        own = [h.value_name for h in plan.collapsed] if plan.followed else []
+        own = {h.value_name: h in plan.followed for h in plan.collapsed if plan.followed}
         sites = partial(
             HeldSites, lgm, self.held, names, probes, moving=moving, collapsed=own, **how
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
-from scipy.special import log_expit
+from scipy.special import expit, log_expit, logit
 
 import pymc_augconj as pac
 from pymc_augconj.api.sparsify import SparseGibbs, sparsified
@@ -242,3 +242,59 @@ def test_a_learned_exposure_of_large_counts_takes_the_level_with_it():
         error = values.std() / np.sqrt(effective)
         assert abs(values.mean() - np.average(q**power, weights=weights)) < 4.0 * error
         assert abs(values.mean() - of_prior(lambda q, power=power: q**power)) > 5.0 * error
+
+
+XS, TRIALS = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), 500
+SUCCESSES = np.array([55, 113, 187, 245, 277])
+WAITS = np.array([0.101, 0.102, 0.099])
+
+
+def a_probability(q, a):
+    """Counts of which a share q can be successes: a curved ridge, known to 0.1 across."""
+    pm.Binomial("y", TRIALS, q * pm.math.sigmoid(a + XS), observed=SUCCESSES)
+
+
+def a_mean(q, a):
+    """Times whose mean is known to 0.01, q hardly."""
+    mean = q * pm.math.exp(a)
+    pm.Gamma("y", mu=mean, sigma=0.02 * mean, observed=WAITS)
+
+
+def log_successes(q, a):
+    rate = q * expit(a + XS[:, None, None])
+    return stats.binom.logpmf(SUCCESSES[:, None, None], TRIALS, rate).sum(axis=0)
+
+
+def log_waits(q, a):
+    scale = q * np.exp(a) / 2500.0
+    return stats.gamma.logpdf(WAITS[:, None, None], 2500.0, scale=scale).sum(axis=0)
+
+
+@pytest.mark.parametrize(
+    ("observe", "log_likelihood", "shift"),
+    [(a_probability, log_successes, logit), (a_mean, log_waits, np.log)],
+    ids=["probability", "mean"],
+)
+def test_a_factor_and_an_intercept_take_each_others_place(observe, log_likelihood, shift):
+    """Beside quadrature over q and a + log q or a + logit q."""
+    with pm.Model():
+        q, a = pm.Beta("q", 2.0, 2.0), pm.Normal("a", -2.0, 2.0)
+        observe(q, a)
+        posterior = pac.sample(
+            1500, tune=200, chains=2, cores=1, random_seed=1, progressbar=False
+        )["posterior"]  # fmt: skip
+    q = np.linspace(1e-3, 1.0 - 1e-3, 599)[:, None]
+    centre = np.log(0.1) if observe is a_mean else 1.0
+    a = centre + np.linspace(-1.0, 1.0, 1501) * (0.05 if observe is a_mean else 3.0) - shift(q)
+    log_p = log_likelihood(q, a)
+    prior = stats.beta.logpdf(q, 2.0, 2.0) + stats.norm.logpdf(a, -2.0, 2.0)
+    found, control = (np.exp(own - own.max()) for own in (log_p + prior, log_p))
+    for power in (1, 2):
+        values = posterior["q"].values ** power
+        effective = float(az.ess(values))
+        assert effective > 800
+        error = values.std() / np.sqrt(effective)
+        expected, other = (float((q**power * w).sum() / w.sum()) for w in (found, control))
+        assert abs(values.mean() - expected) < 4.0 * error
+        # Control: without the priors.
+        assert abs(values.mean() - other) > 5.0 * error

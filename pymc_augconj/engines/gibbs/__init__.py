@@ -6,6 +6,7 @@
 ``elliptical``   elliptical slices and Hamiltonian trajectories
 ``entry_slice``  slices of all entries of a vector at once
 ``factors``      effects of one factor after another, where all at once cost too much
+``followed``     held sites as functions of parameters of their density
 ``held_sites``   held sites, as tuning chooses them
 ``moves``        the moves of a step
 ``native``       many steps in one call of a compiled loop

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +34,11 @@ from pymc_augconj.engines.variational.bound import (
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.by_grid import nearest_product
-from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
+
+from .followed import curves_of, reference_of, share_of
 
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
@@ -68,16 +70,6 @@ _SHARE, _LONG_WINDOW, _NARROW = 0.1, 80, 1.9
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 # Cutpoints so close to where they were, relative to their mean, leave sites as they are.
 _CLOSE = 0.05
-# By what factors λ may follow parameters, and by how much h d may: far out, where a density is
-# next to zero, the evidence would be one of rounding.
-LEAST_RATIO, LARGEST_RATIO, LARGEST_CHANGE = 0.25, 4.0, 1e4
-LEAST_SHARE = 0.1
-# Of parabolas of the mean: steps of a parameter, on the unconstrained scale, of which the first
-# with a mean at both of its ends is taken; from how many sites a mean is found; and how far the
-# last of them may move it, in its standard deviations.
-_STEPS, _PASSES, _FOUND = (0.5, 0.25, 0.125, 0.0625, 0.03125), 12, 0.2
-#: How many steps parabolas are followed.
-FARTHEST = 2.0
 
 
 class _Rule:
@@ -123,8 +115,8 @@ class HeldSites:
     ``over_grid`` does too, and makes λ a product over the axes of a grid, see :mod:`.by_grid`.
     ``moving`` are hyperparameters that are updated given the latents alone, which sites follow;
     ``references`` has m, d, ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋ of those that do, by variable; then
-    parabolas by which m moves with entries of the point in ``collapsed``: where these are zero,
-    steps of the entries, and the coefficients of a step and of its square.
+    parabolas by which m moves with entries of the point, see :func:`.curves_of`: of ``collapsed``,
+    hyperparameters by whether sites follow them.
     ``slices`` are elliptical slices a step, ``trials`` the evaluations that one took in the last
     window, and ``angle`` is that of the steps of trajectories.
     """
@@ -139,9 +131,9 @@ class HeldSites:
         by_moments: bool = False,
         over_grid: bool = False,
         moving: Collection[str] = (),
-        collapsed: Sequence[str] = (),
+        collapsed: Mapping[str, bool] = MappingProxyType({}),
     ) -> None:
-        self._moving, self.collapsed = frozenset(moving), tuple(collapsed)
+        self.collapsed = dict(collapsed)
         self.size = sum(h.size for h in model.hyperparameters if h.value_name in collapsed)
         known = {s.name: set(s.params.names) for s in model.sites if s.shape[0] == 1}
         can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]
@@ -306,62 +298,23 @@ class HeldSites:
                 for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
                 if site.name in self._followed and lam.any()
             }
-            self._add_curves(point)
+            if self.references:
+                family = self._bound(point).family
+                curves = curves_of(family, (self.references, h, lam, mean), point, self.collapsed)
+                for site in sites if self.collapsed else ():
+                    if site.name in self.references:
+                        own = curves[..., site.row_numbers[0]].reshape(-1, site.shape[1])
+                        known = self.references[site.name]
+                        self.references[site.name] = np.vstack([known, own])
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
             self.mean = np.zeros(coupling.n_rows)
             if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
 
-    def _add_curves(self, point: Point) -> None:
-        """Add to references the parabolas of the mean in parameters that sites follow."""
-        entries = [(name, i) for name in self.collapsed for i in range(np.size(point[name]))]
-        curves = np.zeros((4, len(entries), self.mean.size))
-        curves[0], curves[1] = self.theta(point)[:, None], _STEPS[0]
-        family = self._bound(point).family if self.references and entries else None
-        for e, (name, i) in enumerate(entries):
-            for step in _STEPS if family is not None and name in self._moving else ():
-                ends = np.empty((2, self.mean.size))
-                for end, sign in zip(ends, (-1.0, 1.0), strict=True):
-                    moved = {**point, name: np.array(point[name])}
-                    moved[name].reshape(-1)[i] += sign * step
-                    end[:] = self._mean_at(family, moved) - self.mean
-                if np.isfinite(ends).all():
-                    lower, upper = 0.5 * ends
-                    curves[1:, e] = np.full_like(lower, step), upper - lower, upper + lower
-                    break
-        for site in self._model.sites:
-            if (reference := self.references.get(site.name)) is not None:
-                own = curves[:, :, site.row_numbers[0]].reshape(4 * len(entries), site.shape[1])
-                self.references[site.name] = np.vstack([reference, own])
-
-    def _mean_at(self, family: BoundFamily, point: Point) -> Array:
-        """Return the mean at other parameters that sites follow, NaN where it is not found."""
-        prior, mean = family.at(point, factorized=True).prior, self.mean
-        for _ in range(_PASSES):
-            h, lam = (np.array(own) for own in self.chosen)
-            for site in self._model.sites:
-                if (reference := self.references.get(site.name)) is not None:
-                    own = site.row_numbers[0]
-                    at = site.params(point), site.y(point), h[own], lam[own], reference, mean[own]
-                    h[own], lam[own] = moved_sites(site, *at)
-            sites = family.priors.groups.sites(h, lam, prior.offset)
-            posterior, before = family.solver.of_fit(prior, sites), mean
-            mean = np.asarray(posterior.mean)
-            moved = np.mean((mean - before) ** 2) / np.mean(posterior.var[: mean.size])
-            if moved < _FOUND**2:
-                return mean
-        return np.full_like(mean, np.nan)
-
     def theta(self, point: Point) -> Array:
         """Return the entries of the point that the mean moves with."""
         return np.concatenate([np.zeros(0), *(np.ravel(point[name]) for name in self.collapsed)])
-
-    def mean_at(self, point: Point, reference: Array) -> Array:
-        """Return the mean that sites are about at other parameters."""
-        start, step, slopes, bends = reference[4:].reshape(4, self.size, -1)
-        away = np.clip((self.theta(point)[:, None] - start) / step, -FARTHEST, FARTHEST)
-        return np.asarray(reference[0] + (away * (slopes + away * bends)).sum(axis=0))
 
     def _bound(self, point: Point) -> Bound:
         family = BoundFamily(self._model, self._rule, [point, *self._probes])
@@ -460,50 +413,3 @@ def missed_share(bound: Bound, end: Evaluation, seed: int) -> float:
             ratio[i] = density[i] - away @ (slope - 0.5 * product(lam, away))
         missed = density[1:][ratio[1:] > ratio[0] + _FAR_ABOVE]
         return float(np.sum(np.exp(missed - end.bound))) / _PRIOR_DRAWS
-
-
-def reference_of(site: Site, point: Point, mean: Array, var: Array) -> Array:
-    """Return what sites that follow parameters are compared with, see :class:`HeldSites`."""
-    step = np.sqrt(3.0 * var)
-    found = differences(site.likelihood, site.y(point), mean, step, site.params(point))
-    return np.stack([mean[0], step[0], *found])
-
-
-def moved_sites(
-    site: Site,
-    params: Mapping[str, Array],
-    y: Array,
-    h: Array,
-    lam: Array,
-    reference: Array,
-    mean: Array,
-) -> tuple[Array, Array]:
-    """Return the sites (h, λ) at other parameters and at another ``mean``, see :mod:`.observed`."""
-    before, step, slope, curvature = reference[:4]
-    above, bend = differences(site.likelihood, y, mean[None], step[None], params)
-    with np.errstate(all="ignore"):
-        ratio, change = bend / curvature, 0.5 * (above - slope) / step
-        most = LARGEST_CHANGE / step
-        share = share_of(bend / step**2) / share_of(curvature / step**2)
-        new = np.clip(ratio, LEAST_RATIO, LARGEST_RATIO) * share * lam
-        is_known = np.isfinite(ratio) & np.isfinite(change)
-        moved = h + np.clip(change, -most, most) + new * mean - lam * before
-    return np.where(is_known, moved, h), np.where(is_known, new, lam)
-
-
-def share_of(lam: Array) -> float:
-    """Return the total of λ, over that of its positive entries."""
-    known = lam[np.isfinite(lam)]
-    total = np.maximum(known, 0.0).sum()
-    return max(float(known.sum() / total), LEAST_SHARE) if total > 0.0 else 1.0
-
-
-def differences(
-    likelihood: MultiLikelihood, y: Array, mean: Array, step: Array, params: Mapping[str, Array]
-) -> tuple[Array, Array]:
-    """Return ℓ₊ − ℓ₋ and 2ℓ₀ − ℓ₊ − ℓ₋."""
-    with np.errstate(all="ignore"):
-        below, here, above = (
-            likelihood.log_density(y, mean + k * step, params) for k in (-1, 0, 1)
-        )
-        return above - below, 2.0 * here - above - below

@@ -8,11 +8,9 @@ Where parameters θ of a density move, its sites follow them. With m and v
 the moments of η that they were chosen for, d = √(3 v), and ℓ₋, ℓ₀, ℓ₊ the log densities at m − d, m
 and m + d, three points of Gauss and Hermite give E ∂ log p = (ℓ₊ − ℓ₋)/(2d) and
 −E ∂² log p = (2ℓ₀ − ℓ₊ − ℓ₋)/d². The first changes h by what it changed itself since the sites were
-chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Where
-θ moves with the latents integrated out, m moves along its tangent in θ, with h − λ m as before: an
-intercept and the largest probability, say, take each other's place. Any
+chosen, and λ is multiplied by the ratio of the second; relative to c̄ where the moments are. Any
 sites that are a function of θ are exact: given the latents θ moves while they are not in use, and
-with the latents integrated out they move with it.
+with the latents integrated out they move with it, and so does m, see :mod:`.followed`.
 """
 
 from __future__ import annotations
@@ -23,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
 from pymc_augconj.model import Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
-from .held_sites import HeldSites, moved_sites
+from .followed import mean_at, moved_sites
+from .held_sites import HeldSites
 
 # Step of differences in place of gradients, which trajectories need roughly only.
 _STEP = 1e-4
@@ -51,9 +51,7 @@ class Held:
         """Return the sites in place of ω: one object until they change."""
         return self.follow(y, params)
 
-    def follow(
-        self, y: Array, params: Mapping[str, Array], point: Point | None = None
-    ) -> tuple[Array, Array]:
+    def follow(self, y: Array, params: Params, point: Point | None = None) -> tuple[Array, Array]:
         """Return the sites at some parameters, which they are those of from now on.
 
         Those of a ``point`` are about the mean that latents have there.
@@ -71,20 +69,16 @@ class Held:
         return found
 
     def _moved(
-        self,
-        chosen: tuple[Array, Array],
-        reference: Array,
-        y: Array,
-        params: Mapping[str, Array],
+        self, chosen: tuple[Array, Array], reference: Array, y: Array, params: Params,
         point: Point | None,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array]:  # fmt: skip
         h, lam = chosen[0][0], chosen[1][0, 0]
         by, far = self.held_sites.moved(self._site, params)
         h, mean = h + lam * by, reference[0] + by
         if far:
             reference = np.vstack([mean, reference[1:]])
             if point is not None and self.held_sites.collapsed:
-                mean = self.held_sites.mean_at(point, reference)
+                mean = mean_at(self.held_sites.theta(point), reference)
             h, lam = moved_sites(self._site, params, y, h, lam, reference, mean)
         return h[None], lam[None, None]
 

@@ -192,10 +192,11 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
 
 
 def has_logarithms(model: ModelIndex, eta: Variable, latents: Variables) -> bool:
-    """Return whether a predictor has logarithms of positive factors alone."""
+    """Return whether the learned factors that a predictor has logarithms of are positive."""
     logs = [var.owner.inputs[0] for var in _written(eta) if scalar_name(var) == "Log"]
     peeled = [peel(x, "scaled_log", latents) if depends_on(x, latents) else (x, x) for x in logs]
-    return all(one is None or is_positive(model, one[1]) for one in peeled)
+    learned = [one[1] for one in peeled if one is not None and _drawn(one[1])]
+    return all(is_positive(model, factor) for factor in learned)
 
 
 def _written(*graphs: Variable) -> list[Variable]:
@@ -209,14 +210,14 @@ def _drawn(*graphs: Variable) -> set[Variable]:
 
 
 def is_positive(model: ModelIndex, factor: Variable) -> bool:
-    """Return whether a factor is positive at the start and for draws of the prior.
+    """Return whether a learned factor is positive at the start and for draws of the prior.
 
     A logarithm of another one may not exist where the sampler asks for it.
     """
     within = set(ancestors([factor]))
     space = ValueSpace(model, [v for v in model.free_RVs if v in within], first_calls=_DRAWS + 1)
     start, read = space.points()[0], space.function(factor)
-    points = [start, *space.prior_points(start, _DRAWS)] if space.hyperparameters else [start]
+    points = [start, *space.prior_points(start, _DRAWS)]
     return all(bool(np.all(read(point) > 0.0)) for point in points)
 
 

@@ -92,6 +92,29 @@ def test_item_response_model(read):
     assert reading.roles == {"a": "prior"}
 
 
+def test_a_factor_of_an_exponential_gives_way_to_its_coefficients(read):
+    """Its logarithm is part of their predictor, in any density, if it is positive."""
+    counts = np.arange(N)
+
+    def rate(factor):
+        return factor * exp(pm.Normal("a", 0, 1) + pm.Normal("b", 0, 1) * X[:, 0])
+
+    with pm.Model() as model:
+        pm.Poisson("y", rate(pm.math.sigmoid(pm.Normal("l", 0, 1))), observed=counts)
+    reading = read(model)
+    assert (set(reading.kinds), reading.roles) == ({"a", "b"}, {"l": "prior"})
+    for factor, name in ((pm.Beta.dist(2, 2), "Negative binomial"),
+                         (pm.Normal.dist(2, 1), "NegativeBinomial")):  # fmt: skip
+        with pm.Model() as model:
+            mu = rate(model.register_rv(factor, "c"))
+            pm.NegativeBinomial("y", mu=mu, alpha=2.0, observed=counts)
+        reading = read(model)
+        (site,) = reading.lgm.sites
+        assert site.likelihood.name == name
+        # Control: one that may be negative stays a parameter of the density.
+        assert reading.roles["c"] == ("prior" if name[8] == " " else "likelihood")
+
+
 LOG_SCALES = {
     "in a covariance": lambda s: observe(process(eta=exp(s))),
     "in a prior": lambda s: observe(pm.Normal("a", 0, exp(s), shape=3)[GROUP]),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pymc_augconj.engines.gibbs.held_sites import (
+from pymc_augconj.engines.gibbs.followed import (
     FARTHEST,
     LARGEST_CHANGE,
     LARGEST_RATIO,
