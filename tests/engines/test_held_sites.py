@@ -13,7 +13,7 @@ from scipy import sparse, stats
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
-from pymc_augconj.engines.gibbs import held_sites, observed
+from pymc_augconj.engines.gibbs import followed, held_sites
 from pymc_augconj.engines.gibbs.elliptical import ANY, REVERSING, elliptical_slice, trajectory
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.observed import Held
@@ -588,7 +588,7 @@ def test_far_out_sites_do_not_follow_until_no_digits_are_left(monkeypatch):
     assert [h.name for h in step.plan.followed] == ["exposure"]
     far = {**point, "exposure_log__": np.array(35.0)}
     assert np.isfinite(part.given_sites(far, alone=True).posterior.log_normalizer)
-    monkeypatch.setattr(observed, "LARGEST_CHANGE", np.inf)
+    monkeypatch.setattr(followed, "LARGEST_CHANGE", np.inf)
     with pytest.raises(pac.UncertainEvidenceError):
         part.given_sites({**far, "exposure_log__": np.array(35.1)}, alone=True)
 

@@ -278,7 +278,7 @@ def log_waits(q, a):
 def test_a_factor_and_an_intercept_take_each_others_place(observe, log_likelihood, shift):
     """Beside quadrature over q and a + log q or a + logit q."""
     with pm.Model():
-        q, a = pm.Beta("q", 2.0, 2.0), pm.Normal("a", -2.0, 2.0)
+        q, a = pm.Beta("q", 2.0, 2.0), pm.Normal("a", -2.0, 0.5)
         observe(q, a)
         posterior = pac.sample(
             1500, tune=200, chains=2, cores=1, random_seed=1, progressbar=False
@@ -287,7 +287,7 @@ def test_a_factor_and_an_intercept_take_each_others_place(observe, log_likelihoo
     centre = np.log(0.1) if observe is a_mean else 1.0
     a = centre + np.linspace(-1.0, 1.0, 1501) * (0.05 if observe is a_mean else 3.0) - shift(q)
     log_p = log_likelihood(q, a)
-    prior = stats.beta.logpdf(q, 2.0, 2.0) + stats.norm.logpdf(a, -2.0, 2.0)
+    prior = stats.beta.logpdf(q, 2.0, 2.0) + stats.norm.logpdf(a, -2.0, 0.5)
     found, control = (np.exp(own - own.max()) for own in (log_p + prior, log_p))
     for power in (1, 2):
         values = posterior["q"].values ** power

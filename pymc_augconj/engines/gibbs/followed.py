@@ -93,6 +93,9 @@ def curves_of(
                 moved[name].reshape(-1)[i] += by
                 end[:] = _mean_found(family, chosen, moved) - mean
             if np.isfinite(ends).all():
+                for site in family.model.sites:
+                    # Sites that have other parameters stay where they are.
+                    ends[:, site.row_numbers[0]] *= name in site.params.names
                 lower, upper = 0.5 * ends
                 curves[1:, e] = np.full_like(lower, step), upper - lower, upper + lower
                 break
