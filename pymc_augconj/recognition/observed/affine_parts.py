@@ -178,17 +178,12 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
             eta, c = peel(var, "scaled_log", latents) or (var, var)
             if c is not var and _drawn(c) and is_affine(eta, latents):
                 factors[var] = eta, c
-    if not factors:
-        return list(graphs)
     elsewhere = _drawn(*substitute(graphs, {var: var.type() for var in factors}))
-    return substitute(
-        graphs,
-        {
-            var: pt.exp(eta + pt.log(c)).astype(var.dtype)
-            for var, (eta, c) in factors.items()
-            if elsewhere.isdisjoint(_drawn(c)) and is_positive(model, c)
-        },
-    )
+    inside: dict[Variable, Variable] = {}
+    for var, (eta, c) in factors.items():
+        if elsewhere.isdisjoint(_drawn(c)) and is_positive(model, c):
+            inside[var] = pt.exp(eta + pt.log(c)).astype(var.dtype)
+    return substitute(graphs, inside) if inside else list(graphs)
 
 
 def has_logarithms(model: ModelIndex, eta: Variable, latents: Variables) -> bool:
@@ -199,9 +194,9 @@ def has_logarithms(model: ModelIndex, eta: Variable, latents: Variables) -> bool
     return all(is_positive(model, factor) for factor in learned)
 
 
-def _written(*graphs: Variable) -> list[Variable]:
-    """Return the variables of graphs, as far as random variables."""
-    return list(walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs))
+def _written(*graphs: Variable) -> Iterator[Variable]:
+    """Yield the variables of graphs, as far as random variables."""
+    return walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs)
 
 
 def _drawn(*graphs: Variable) -> set[Variable]:
@@ -210,10 +205,7 @@ def _drawn(*graphs: Variable) -> set[Variable]:
 
 
 def is_positive(model: ModelIndex, factor: Variable) -> bool:
-    """Return whether a learned factor is positive at the start and for draws of the prior.
-
-    A logarithm of another one may not exist where the sampler asks for it.
-    """
+    """Return whether a learned factor has a logarithm at the start and for draws of the prior."""
     within = set(ancestors([factor]))
     space = ValueSpace(model, [v for v in model.free_RVs if v in within], first_calls=_DRAWS + 1)
     start, read = space.points()[0], space.function(factor)
