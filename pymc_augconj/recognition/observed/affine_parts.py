@@ -170,7 +170,7 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
     """Return the graphs with exp(η + log c) for c·exp(η), where c is learned and positive.
 
     Sites of η + log c are as good for any c, which takes the level of η with it; not so where the
-    density depends on c also in another way.
+    density depends on c or η also in another way, as in c·exp(η)/(1 + exp(η)).
     """
     factors: dict[Variable, tuple[Variable, Variable]] = {}
     for var in between(graphs, latents):
@@ -178,10 +178,11 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
             eta, c = peel(var, "scaled_log", latents) or (var, var)
             if c is not var and _drawn(c) and is_affine(eta, latents):
                 factors[var] = eta, c
-    elsewhere = _drawn(*substitute(graphs, {var: var.type() for var in factors}))
+    rest = substitute(graphs, {var: var.type() for var in factors})
     inside: dict[Variable, Variable] = {}
     for var, (eta, c) in factors.items():
-        if elsewhere.isdisjoint(_drawn(c)) and is_positive(model, c):
+        alone = not depends_on(rest, [v for v in latents if depends_on(eta, v)])
+        if alone and _drawn(*rest).isdisjoint(_drawn(c)) and is_positive(model, c):
             inside[var] = pt.exp(eta + pt.log(c)).astype(var.dtype)
     return substitute(graphs, inside) if inside else list(graphs)
 
