@@ -11,13 +11,14 @@ from numba.core.compiler import Compiler
 from pymc_augconj.python_mode.records import pass_by_reference
 
 from .entries import Design, Entries
+from .precisions import Roots
 from .problem import Problem
 from .row_tapes import RowTape, RowTapes
 from .shared import Shared
 from .sums import Polynomial
 from .work import Work
 
-pass_by_reference(Design, Entries, Polynomial, Problem, RowTape, RowTapes, Shared, Work)
+pass_by_reference(Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work)
 
 
 class _Linked(JITCodeLibrary):

@@ -117,6 +117,47 @@ def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
 
 
 @inner
+def _whiten(p: Problem, w: Work, G: Array, g: Array) -> None:
+    """Overwrite the lower triangle of G and g with those of whitened latents, LᵀGL and Lᵀg."""
+    at = 0
+    for k in range(p.roots.first.shape[0]):
+        a, n = p.roots.first[k]
+        L, product, own = w.root[0], w.root[1], G[a : a + n, a : a + n]
+        for i in range(n):
+            for j in range(i + 1):
+                L[i, j] = w.registers[np.uint64(p.roots.registers[at + j])]
+                product[i, j] = 0.0
+            at += n
+        for i in range(n):
+            for m in range(n):
+                value = own[i, m] if m < i else own[m, i]
+                if value != 0.0:
+                    for j in range(min(i, m) + 1):
+                        product[i, j] += value * L[m, j]
+        for i in range(n):
+            for j in range(i + 1):
+                own[i, j] = 0.0
+            # Row i of the products is added to all rows that it is part of.
+            for m in range(i + 1):
+                for j in range(m + 1):
+                    own[m, j] += L[i, m] * product[i, j]
+            before, number = G[a + i], g[a + i]
+            for m in range(i):
+                g[a + m] += L[i, m] * number
+                for j in range(a):
+                    G[a + m, j] += L[i, m] * before[j]
+            g[a + i] *= L[i, i]
+            for j in range(a):
+                before[j] *= L[i, i]
+        for row in range(a + n, g.size):
+            after = G[row, a : a + n]
+            for i in range(n):
+                for j in range(i):
+                    after[j] += after[i] * L[i, j]
+                after[i] *= L[i, i]
+
+
+@inner
 def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
@@ -179,6 +220,8 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
                 sums[place[e]] += weight * value[e]
     size = s.size
     n_flat = sums.size - size - N_CONSTANTS
+    if p.roots.first.size:
+        _whiten(p, w, sums[:n_flat].reshape(size, size), sums[n_flat : n_flat + size])
     linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]
     largest = max(abs(base), sums[n_flat + size + 3])
     if not p.digits * (largest + abs(linear) + abs(square)) <= LARGEST_ERROR:

@@ -4,13 +4,14 @@ A walk, an autoregression or a map has the density exp(−½ uᵀQ u) |Q|^½ (2�
 that is a site like those of observations, with a sparse Q. The elimination is that of Python's
 precision solver in the same order, and so are its draws.
 
-A small covariance, or a Cholesky factor, stays whitened: its root is part of the design.
+A small covariance, or a Cholesky factor, stays whitened: its root L is part of the design. Where
+all latents meet, G is summed for u = L v instead, of which it has few entries, and multiplied by L.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,16 @@ from pymc_augconj.typing import Array, Index
 
 #: Latents with a covariance that the tape factorises.
 LARGEST_ROOT = 60
+
+
+class Roots(NamedTuple):
+    """Roots L that G and g of u are multiplied by: those of LᵀGL and Lᵀg are of v.
+
+    ``first`` has the first latent of each and its size, ``registers`` those of all, by rows.
+    """
+
+    first: Index
+    registers: Index
 
 
 class Precisions(NamedTuple):
@@ -78,6 +89,18 @@ def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index
     # Those of entries above the diagonal.
     tape.drop(begin, scale)
     return tape.factorize(scale) if block.has_covariance else scale
+
+
+def join_roots(blocks: Sequence[LatentBlock], roots: Sequence[Index | None]) -> Roots:
+    """Return all of these, of every copy of a block."""
+    first, registers, start = [np.empty((0, 2), dtype=np.intp)], [np.empty(0, dtype=np.intp)], 0
+    for block, root in zip(blocks, roots, strict=True):
+        if root is not None:
+            begin = start + block.size * np.arange(block.copies)
+            first.append(np.stack([begin, np.full_like(begin, block.size)], axis=1))
+            registers.append(np.tile(root.ravel(), block.copies))
+        start += block.total_size
+    return Roots(np.concatenate(first), np.concatenate(registers))
 
 
 def pattern_of_precision(chain: Chain, point: Point) -> SparsePattern:

@@ -32,7 +32,15 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
 from pymc_augconj.typing import Array, Index
 
 from .entries import Design, Entries, make_design, read_entries
-from .precisions import Precisions, pattern_of_precision, read_precisions, read_root, read_scales
+from .precisions import (
+    Precisions,
+    Roots,
+    join_roots,
+    pattern_of_precision,
+    read_precisions,
+    read_root,
+    read_scales,
+)
 from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .shared import Columns, Shared, read_shared
@@ -73,6 +81,8 @@ class Problem(NamedTuple):
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
+    roots : Roots
+        What G and g are multiplied by.
     moves_predictors, moves_sites : bool
         Whether predictors depend on ``likelihood``, and held sites on ``theta``.
     number, kind, first, second, log_peak, sites
@@ -118,6 +128,7 @@ class Problem(NamedTuple):
     weights: Index
     of: Index
     by: Array
+    roots: Roots
     moves_predictors: bool
     moves_sites: bool
     number: Array
@@ -176,11 +187,14 @@ def make_problem(
     log_prior = tape.evaluate(model.log_prior, entries)
     std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
     roots = [read_root(b, tape, entries) for b in model.blocks]
-    slots = read_slots(model, tape, entries, roots)
+    slots, of_sums = read_slots(model, tape, entries, roots)
+    given: Sequence[Index | None] = roots
+    if pattern.corner < pattern.size:
+        given, of_sums = [None] * len(roots), slots
     sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
-    sums = _sums(pattern, sites, slots, offset, tape, read_precisions(model, tape, entries))
+    sums = _sums(pattern, sites, of_sums, offset, tape, read_precisions(model, tape, entries))
     order = pattern.order
     by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
@@ -208,6 +222,7 @@ def make_problem(
         scales=np.unique(std),
         std=std[order],
         **sums._asdict(),
+        roots=join_roots(model.blocks, given),
         moves_predictors=not set(own["likelihood"]).isdisjoint(chain.priors.names),
         moves_sites=bool(plan.followed),
         **sites.drawn._asdict(),

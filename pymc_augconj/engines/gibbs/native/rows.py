@@ -49,17 +49,18 @@ class Slot(NamedTuple):
 def read_slots(
     model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index],
     roots: Sequence[Index | None],
-) -> list[Slot]:  # fmt: skip
-    """Return the design of all rows, given the roots of blocks that are whitened."""
-    slots, start = [], 0
+) -> tuple[list[Slot], list[Slot]]:  # fmt: skip
+    """Return the design of all rows, given the roots of blocks that are whitened, and before it."""
+    slots, before, start = [], [], 0
     for block, read, root in zip(model.blocks, model.maps, roots, strict=True):
         for factor, A in tape.evaluate(read, entries):
             own = _slots(A, start, model.n_rows, *tape.split(factor))
+            before += own
             slots += own if root is None else _through(own, root, start, tape)
         start += block.total_size
-    if len(slots) > _MOST_IN_A_ROW:
+    if len(before) > _MOST_IN_A_ROW:
         raise NoTapeError("many latents in a row")
-    return slots
+    return slots, before
 
 
 def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -> list[Slot]:

@@ -34,7 +34,7 @@ class Work(NamedTuple):
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
     ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``row`` are the values of
-    all blocks; ``moved`` are s and these, moved by it along a ridge.
+    all blocks; ``moved`` are s and these, moved by it along a ridge. ``root`` is a root L, and G L.
     """
 
     eta: Array
@@ -63,6 +63,7 @@ class Work(NamedTuple):
     terms: Array
     row: Array
     moved: Array
+    root: Array
 
 
 def make_work(problem: Problem) -> Work:
@@ -74,6 +75,7 @@ def make_work(problem: Problem) -> Work:
     n_pairs = int(np.sum((last - first) * (count - 1) // 2))
     omega = np.zeros(2 * n_rows + n_pairs)
     n_curves = problem.theta.size if problem.moves_sites else 0
+    largest = int(problem.roots.first[:, 1].max(initial=0))
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
         np.empty((1, n_rows)),
@@ -102,4 +104,5 @@ def make_work(problem: Problem) -> Work:
         np.empty(n_drawn),
         np.empty(problem.shared.size),
         np.empty(1 + problem.shared.size),
+        np.empty((2, largest, largest)),
     )
