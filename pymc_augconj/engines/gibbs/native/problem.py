@@ -50,6 +50,9 @@ from .sums import Polynomial, SumBuilder
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
+# Products of two entries of the design in a row, which are kept where λ changes: matrix products
+# take less time and memory.
+_MOST_PRODUCTS = 1e7
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², log p(y | η) − (h η − ½ λ η²), and a bound
 #: of the terms that the last adds up.
 N_CONSTANTS = 4
@@ -411,6 +414,8 @@ def _sums(
     known, by = tape.split(offset)
     places = np.argsort(pattern.order)
     first, second = rows.first, rows.second
+    if len(slots) ** 2 * np.count_nonzero(rows.of >= 0) > _MOST_PRODUCTS:
+        raise NoTapeError("many products of the design with auxiliary variables")
     for left in slots:
         i, a, by_left = left.latent[first], left.number[first], left.factor[first]
         own, weighted = n_flat + places[i], rows.lam * a
