@@ -46,7 +46,7 @@ LARGEST_ALTERNATIVE = 5_000
 _FEW = 64.0**3 / 3.0
 
 # Latents that take no longer in the precision of their weights than in the covariance of rows.
-_FEW_LATENTS = 64
+_FEW_LATENTS = 88
 
 # Multiplications of an incomplete factor from which no other one is looked for.
 _MANY = 2e8

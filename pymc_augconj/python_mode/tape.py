@@ -68,7 +68,7 @@ _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Join, MakeVector), None),
 }
 # Instructions from which NumPy's loops take less time.
-_MOST = 45_000
+_MOST = 75_000
 
 
 class Tape(NamedTuple):

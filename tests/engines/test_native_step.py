@@ -566,7 +566,7 @@ def test_rounding_of_latents_far_smaller_than_their_mean_is_no_mistake():
 
 def large_covariance():
     gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3, 3)))
-    pm.Normal("y", gp.prior("f", X=np.arange(80.0)[:, None]), 1.0, observed=reals("y", 80))
+    pm.Normal("y", gp.prior("f", X=np.arange(100.0)[:, None]), 1.0, observed=reals("y", 100))
 
 
 def another_auxiliary_variable():

@@ -27,7 +27,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
 #: Latents with a covariance that the tape factorises.
-LARGEST_ROOT = 60
+LARGEST_ROOT = 80
 
 
 class Roots(NamedTuple):
