@@ -377,9 +377,8 @@ class _Tree:
             may_block = by_degree and not n_border
             order, limit = _minimum_degree(graph), limit or size**2
             tree = cls.of(graph, order, n_border, limit, may_block)
-            # These orders have the same entries.
-            tree = cls.of(graph, tree.light_first(n_border)[order], n_border, limit, may_block)
-            trees.append(tree)
+            order = tree.light_first(n_border)[order]  # of the same entries
+            trees.append(cls.of(graph, order, n_border, limit, may_block))
         return min(trees, key=lambda one: one.cost)
 
     @classmethod
@@ -396,12 +395,11 @@ class _Tree:
         counts = count_below(*neighbours, parent, limit)
         if counts.size < size:
             raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
-        # Cost with the first 0, 1, … columns sparse.
         supernodal = may_block and bool(counts.astype(float) @ counts > _SUPERNODAL)
         each = 0.5 * _SPARSE if supernodal else _SPARSE
         pairs = _PER_COLUMN + 0.5 * each * (counts.astype(float) + (n_border + 1)) ** 2
-        best, cost = _cheapest(pairs, n_border)
-        return cls(place, neighbours, parent, counts, pairs, best, cost, supernodal)
+        best = _cheapest(pairs, n_border)
+        return cls(place, neighbours, parent, counts, pairs, *best, supernodal)
 
     def light_first(self, n_border: int) -> Index:
         """Return the position of every column in a postorder with all sparse columns first.
@@ -432,8 +430,7 @@ def _cheapest(pairs: Array, n_border: int) -> tuple[int, float]:
     """Return how many of the first columns are best sparse, which cost ``pairs``, and all costs."""
     left = n_border + np.arange(pairs.size, -1, -1.0)
     costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
-    best = int(costs.argmin())
-    return best, float(costs[best])
+    return int(costs.argmin()), float(costs.min())
 
 
 def _postorder(parent: Index) -> Index:
