@@ -196,7 +196,7 @@ def test_blocks_end_within_half_a_second(model, monkeypatch):
 def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
     made = counted(monkeypatch)
     pac.sample(30, tune=30, model=model, chains=1, **QUIET)
-    for size in (80, 50):
+    for size in (100, 50):
         assert not made
         with pm.Model() as process:
             cov = pm.HalfNormal("s") ** 2 * pm.gp.cov.Matern52(1, ls=pm.Gamma("ls", 3.0, 9.0))
