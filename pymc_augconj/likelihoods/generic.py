@@ -97,7 +97,7 @@ class GenericLikelihood(MultiDensity):
         if "entry_0" in params and not possible.all():
             # y of a vector is the sum of its entries.
             at = possible.argmin()
-            return f"expected entries inside its support, found a vector of others at position {at}"
+            return f"expected entries inside its support, found some outside it at position {at}"
         return refusal(y, possible, f"a value that {self.name} can take")
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:

@@ -416,7 +416,7 @@ def test_a_predictor_that_no_latent_enters_has_no_site():
 
 def test_what_all_classes_have_in_common_is_left_out_however_large():
     """The coordinates of the latents are as many at every θ, as ν is kept from one to the next."""
-    x, labels = np.linspace(-1.0, 1.0, 36), np.arange(36) % 3
+    x, labels = np.linspace(-1.0, 1.0, 45), np.arange(45) % 3
     with pm.Model() as model:
         gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=1.0))
         f, g = (gp.prior(name, X=x[:, None]) for name in "fg")
@@ -431,7 +431,7 @@ def test_what_all_classes_have_in_common_is_left_out_however_large():
     for value in (0.0, 5.0, 12.0, 20.0):
         prior = part.priors.at({**point, "common_log__": np.array(value)})
         sizes.append(part.solver.posterior(prior, part.sites.at(prior.offset)).size)
-    assert sizes == [36 + 36 + 1 + 2 * 36] * 4
+    assert sizes == [45 + 45 + 1 + 2 * 45] * 4
 
 
 def test_sites_of_steps_are_as_wide_as_the_posterior():

@@ -298,10 +298,10 @@ class HeldSites:
                 for site, m, v in zip(sites, rows(mean), rows(var), strict=True)
                 if site.name in self._followed and lam.any()
             }
-            if self.references:
-                family = self._bound(point).family
+            if self.references and self.collapsed:
+                family = BoundFamily(self._model, self._rule, [point, *self._probes])
                 curves = curves_of(family, (self.references, h, lam, mean), point, self.collapsed)
-                for site in sites if self.collapsed else ():
+                for site in sites:
                     if site.name in self.references:
                         own = curves[..., site.row_numbers[0]].reshape(-1, site.shape[1])
                         known = self.references[site.name]

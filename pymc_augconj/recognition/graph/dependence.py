@@ -41,6 +41,9 @@ from .interpreter import Interpreter, NotInterpretedError, interpret
 from .rewrite import Variables, is_random, substitute
 
 _NONE: frozenset[Variable] = frozenset()
+# Points of the prior at which a factor must be positive. Every second is so many times as far from
+# the start: data may prefer what few draws of the prior are.
+_DRAWS, _FAR = 100, 3.0
 
 
 class ModelIndex:
@@ -299,6 +302,17 @@ class ValueSpace:
                 step = spread * rng.standard_normal(initial[name].shape)
                 moved[name] = np.asarray(initial[name] + step)
         return moved
+
+
+def is_positive(model: ModelIndex, factor: Variable) -> bool:
+    """Return whether a learned factor is positive at its start, in its prior and far out."""
+    within = set(ancestors([factor]))
+    space = ValueSpace(model, [v for v in model.free_RVs if v in within], first_calls=_DRAWS + 1)
+    start, read = space.points()[0], space.function(factor)
+    points = space.prior_points(start, _DRAWS)
+    for point in points[::2]:
+        point |= {n: start[n] + _FAR * (point[n] - start[n]) for n in space.inputs}
+    return all(bool(np.all(read(point) > 0.0)) for point in [start, *points])
 
 
 class Pullback:

@@ -35,8 +35,8 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
-    ValueSpace,
     distribution_parameters,
+    is_positive,
     static_shape,
 )
 from pymc_augconj.recognition.graph.rewrite import (
@@ -55,10 +55,6 @@ from .rows import axes_of, is_separate
 PRODUCT = "a product of predictors, which is not affine in all latents together"
 #: Largest number of predictors of an observation.
 _MOST = 32
-# Points of the prior at which a factor must be positive to have a logarithm in a predictor; every
-# second is so many times as far from the start: the mean of a normal density, say, may be negative,
-# and data may prefer what few draws of the prior are.
-_DRAWS, _FAR = 100, 3.0
 
 
 # Affine variables: each is η, the first of them, plus a term without latents.
@@ -205,17 +201,6 @@ def _written(*graphs: Variable) -> Iterator[Variable]:
 def _drawn(*graphs: Variable) -> set[Variable]:
     """Return the random variables that graphs are written with."""
     return set(filter(is_random, _written(*graphs)))
-
-
-def is_positive(model: ModelIndex, factor: Variable) -> bool:
-    """Return whether a learned factor is positive wherever its parameters may go."""
-    within = set(ancestors([factor]))
-    space = ValueSpace(model, [v for v in model.free_RVs if v in within], first_calls=_DRAWS + 1)
-    start, read = space.points()[0], space.function(factor)
-    points = space.prior_points(start, _DRAWS)
-    for point in points[::2]:
-        point |= {n: start[n] + _FAR * (point[n] - start[n]) for n in space.inputs}
-    return all(bool(np.all(read(point) > 0.0)) for point in [start, *points])
 
 
 def _without_parameters(

@@ -31,9 +31,9 @@ LARGEST_ROOT = 80
 
 
 class Roots(NamedTuple):
-    """Roots L that G and g of u are multiplied by: those of LᵀGL and Lᵀg are of v.
+    """Roots L of blocks u = L v: from G and g of u, LᵀGL and Lᵀg are those of v.
 
-    ``first`` has the first latent of each and its size, ``registers`` those of all, by rows.
+    ``first`` has the first latent of each root and its size, ``registers`` the entries by rows.
     """
 
     first: Index
@@ -92,7 +92,7 @@ def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index
 
 
 def join_roots(blocks: Sequence[LatentBlock], roots: Sequence[Index | None]) -> Roots:
-    """Return all of these, of every copy of a block."""
+    """Return the roots of all blocks, one for every copy."""
     first, registers, start = [np.empty((0, 2), dtype=np.intp)], [np.empty(0, dtype=np.intp)], 0
     for block, root in zip(blocks, roots, strict=True):
         if root is not None:

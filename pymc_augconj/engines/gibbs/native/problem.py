@@ -85,7 +85,7 @@ class Problem(NamedTuple):
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
     roots : Roots
-        What G and g are multiplied by.
+        Those by which G and g are multiplied.
     moves_predictors, moves_sites : bool
         Whether predictors depend on ``likelihood``, and held sites on ``theta``.
     number, kind, first, second, log_peak, sites
@@ -192,7 +192,9 @@ def make_problem(
     roots = [read_root(b, tape, entries) for b in model.blocks]
     slots, of_sums = read_slots(model, tape, entries, roots)
     given: Sequence[Index | None] = roots
-    if pattern.corner < pattern.size:
+    all_meet = pattern.corner == pattern.size
+    if not (all_meet and np.array_equal(pattern.order, np.arange(pattern.size))):
+        # Roots multiply consecutive rows and columns of a dense G.
         given, of_sums = [None] * len(roots), slots
     sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)

@@ -34,7 +34,7 @@ class Work(NamedTuple):
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
     ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``row`` are the values of
-    all blocks; ``moved`` are s and these, moved by it along a ridge. ``root`` is a root L, and G L.
+    all blocks; ``moved`` are s and these, moved by it along a ridge. ``root`` is L and G L.
     """
 
     eta: Array
