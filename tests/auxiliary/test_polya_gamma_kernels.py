@@ -30,6 +30,18 @@ def test_no_jump_probability_is_its_series_and_at_most_one(h):
     assert np.all(np.diff(reference) <= 1e-12)
 
 
+def test_bounds_of_unit_acceptance_hold_within_every_cell_and_are_tight():
+    low, high = kernels.UNIT_BOUNDS.T
+    cells = np.arange(low.size)
+    within = (cells + np.linspace(1e-6, 1.0 - 1e-6, 5)[:, None]) / kernels.CELLS_PER_UNIT
+    reference = no_jump_probability(1.0 / np.maximum(within, 1e-2), 1.0)
+    assert np.all(low <= reference + 1e-13)
+    assert np.all(reference <= high + 1e-13)
+    # One cell off, they would not hold.
+    assert np.any(low[1:] > reference[:, :-1])
+    assert np.mean(high - low) < 0.01
+
+
 @pytest.mark.parametrize("h", [1e-6, 0.01, 0.3, 1.0, 1.44, 3.0, 10.0, 100.0, 1e4])
 def test_never_beyond_is_never(h):
     assert no_jump_probability(np.array([kernels.NEVER_BEYOND + 3 * h]), h)[0] < 1e-17

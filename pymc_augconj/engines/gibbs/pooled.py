@@ -52,10 +52,8 @@ _ROUNDING = 64.0 * np.finfo(float).eps
 class _Cells(BinomialLogit):
     """Sums over cells; ``constant`` is what their densities have beside powers of σ(±η)."""
 
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        n = params["n"]
-        powers = y * np.logaddexp(0.0, -eta) + (n - y) * np.logaddexp(0.0, eta)
-        return params["constant"] - powers
+    def log_arrangements(self, y: Array, params: Params) -> Array:
+        return params["constant"]
 
 
 def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianModel:
