@@ -430,7 +430,7 @@ def test_what_all_classes_have_in_common_is_left_out_however_large():
     sizes = []
     for value in (0.0, 5.0, 12.0, 20.0):
         prior = part.priors.at({**point, "common_log__": np.array(value)})
-        sizes.append(part.solver.posterior(prior, part.sites.at(prior.offset)).size)
+        sizes.append(part.solver.posterior(prior, part.sites_at(prior)).size)
     assert sizes == [45 + 45 + 1 + 2 * 45] * 4
 
 

@@ -47,13 +47,13 @@ class _Term:
 
     def __init__(self, h: Array, lam: Array, at_origin: float) -> None:
         self.h, self.lam, self.at_origin = h, lam, at_origin
-        self._offset: Array | None = None
+        self._where: tuple[Any, ...] = (None, None)
         self._merged: MergedSites | None = None
 
     def merged(self, groups: RowGroups, offset: Array, origin: Array) -> MergedSites:
-        if self._merged is None or self._offset is not offset:
-            self._merged = groups.merge(self.h, self.lam, offset - origin)
-            self._offset = offset
+        where = groups, offset
+        if self._merged is None or any(map(is_not, where, self._where)):
+            self._merged, self._where = groups.merge(self.h, self.lam, offset - origin), where
         return self._merged
 
 
@@ -81,13 +81,11 @@ class SiteTerms:
     """The sites of one part of the latents, a sum of terms of which some are only scaled by θ.
 
     They are those of the parameters that its observed variables, ``members``, have when it is
-    asked.
+    asked. Its factors share them, and merge them by their own groups.
     """
 
-    def __init__(
-        self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout, groups: RowGroups
-    ) -> None:
-        self._members, self.layout, self._groups = members, layout, groups
+    def __init__(self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout) -> None:
+        self._members, self.layout = members, layout
         self.omegas: Sequence[Any] = [None] * len(members)
         self._scaled: list[_Normal] = []
         self._rest: list[int] | None = None
@@ -105,18 +103,17 @@ class SiteTerms:
         if any(not data.exact and (new is None or new is not old) for (data, _), new, old in pairs):
             self._term = self._origin = None
 
-    def at(self, offset: Array) -> SiteSum:
+    def at(self, groups: RowGroups, offset: Array) -> SiteSum:
         """Return the merged sites relative to an offset, one at the origin."""
         terms, scales = self._terms()
         origin = self.origin
-        merged = tuple(term.merged(self._groups, offset, origin) for term in terms)
-        return SiteSum(merged, scales, partial(self._about, terms, scales, origin))
 
-    def _about(
-        self, terms: Sequence[_Term], scales: tuple[float, ...], origin: Array, offset: Array
-    ) -> SiteSum:
-        away = offset - origin
-        return SiteSum(tuple(self._groups.merge(t.h, t.lam, away) for t in terms), scales)
+        def about(offset: Array) -> SiteSum:
+            away = offset - origin
+            return SiteSum(tuple(groups.merge(t.h, t.lam, away) for t in terms), scales)
+
+        merged = tuple(term.merged(groups, offset, origin) for term in terms)
+        return SiteSum(merged, scales, about)
 
     @property
     def stacked(self) -> tuple[Array, Array]:
@@ -284,6 +281,10 @@ class Part:
         self.eta = eta
         self.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
 
+    def sites_at(self, prior: LatentPrior) -> SiteSum:
+        """Return the sites relative to the prior's offset, merged by the part's groups."""
+        return self.sites.at(self.priors.groups, prior.offset)
+
     def given_sites(self, point: Point, **how: bool) -> Conditional:
         """Return the distribution of its latents given their sites.
 
@@ -291,7 +292,7 @@ class Part:
         """
         prior = self.priors.at(point).factorized()
         self.take([data for data, _ in self.members], point)
-        sites = self.sites.at(prior.offset)
+        sites = self.sites_at(prior)
         posterior = self.solver.posterior(prior, sites, **how)
         return Conditional(posterior, self.sites.at_origin(sites))
 
@@ -347,7 +348,7 @@ def make_parts(
         names = ["collapsed", *(f"collapsed {model.blocks[i].name}" for i in component.blocks)]
         part = Part(
             component.blocks, component.latents, members, stacked,
-            SiteTerms(members, layout, priors.groups), priors, solver,
+            SiteTerms(members, layout), priors, solver,
             [name for name in names if plan.moves.get(name)], tilted,
             # f(θ, ν) takes chol(K).
             factorizes=bool(held), sites_follow=bool(plan.followed),
@@ -387,7 +388,7 @@ def _factor(
         tilted = Tilted(held, priors.groups, solver, slices or 1, 1, levels, _ENSEMBLE)
     return Part(
         tuple(blocks), tuple(part.latents[i] for i in blocks), part.members, part.rows,
-        SiteTerms(part.members, part.sites.layout, priors.groups), priors, solver,
+        part.sites, priors, solver,
         [name for name in names if plan.moves.get(name)], tilted, factorizes=bool(held),
     )  # fmt: skip
 
@@ -410,7 +411,7 @@ def _choose_share(part: Part, cost: float, point: Point) -> None:
     Phi = design(prior) if time > _SLOW else None
     if Phi is None:
         return
-    sites = part.sites.at(prior.offset)
+    sites = part.sites_at(prior)
     _, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
     cost = 1.0 + _PER_ITERATION * iterations
     share = best_share(rate, cost)

@@ -105,7 +105,7 @@ def update_columns(
     state.info.evaluations += _POINTS
     noise: Array = np.asarray(rng.gumbel(size=points.shape))
     prior = part.priors.at(point).factorized()
-    sites = part.sites.at(prior.offset)
+    sites = part.sites_at(prior)
     before = sum(b.block.total_size for b in prior.blocks[: part.blocks.index(columns.block)])
     chosen, change = choose(
         prior, sites.h, sites.lam, before + columns.latents, log_prior, growth, noise

@@ -132,7 +132,7 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
     if solver.augments:
         prior = part.priors.at(state.point).factorized()
         innovations = part.select(chain.innovations(state.point, prior))
-        solver.augment(rng, prior, part.sites.at(prior.offset), innovations)
+        solver.augment(rng, prior, part.sites_at(prior), innovations)
     return eta
 
 
@@ -169,7 +169,7 @@ def draw_latents(
     info.log_evidence += posterior.log_normalizer + given.constant
     verifies = chain.verifies and not part.solver.preferred.augments
     if verifies and posterior.error <= SMALL_ERROR:
-        sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
+        sites, coupling = part.sites_at(prior), part.priors.groups.merged
         v = posterior.whitened(x)
         check_log_evidence(prior, sites, coupling, v, posterior.log_normalizer)
     innovations, whitened = given.latents(x)
@@ -240,7 +240,7 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
         prior = part.priors.at(candidate)
         if part.factorizes:
             prior = prior.factorized()
-        sites = part.sites.at(prior.offset)
+        sites = part.sites_at(prior)
         base = part.sites.log_base(sites, names)
         posterior = part.solver.posterior(prior, sites, alone=tilted is not None)
         total += base + posterior.log_normalizer
@@ -271,7 +271,7 @@ def _draw_iteratively(
 ) -> bool:
     """Draw all latents by conjugate gradients; return whether these converged."""
     part.take([data for data, _ in part.members], state.point)
-    sites, Phi = part.sites.at(prior.offset), design(prior)
+    sites, Phi = part.sites_at(prior), design(prior)
     assert Phi is not None  # see make_parts
     v, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
     if iterations == MOST_ITERATIONS:
@@ -313,8 +313,7 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
 
 
 def _condition(chain: Chain, state: State, part: Part, factor: Part, eta: Array) -> None:
-    """Condition a factor on the sites of the part, and on the effects of the others."""
-    factor.sites.condition(part.sites.omegas)
+    """Condition a factor on the effects of the others."""
     own = factor.priors.at(state.point)
     innovations = factor.select(chain.innovations(state.point))
     factor.priors.set_offset(eta - (own.predictor(innovations) - own.offset))
