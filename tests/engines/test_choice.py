@@ -27,6 +27,14 @@ def classes(shift):
     return lambda eta: pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
 
 
+def separated(eta):
+    pm.Bernoulli("y", logit_p=eta, observed=(X[:, 0] > 0.1).astype(int))
+
+
+def trials(eta):
+    pm.Binomial("y", 3, logit_p=eta, observed=np.arange(eta.type.shape[0]) % 4)
+
+
 RARE = np.random.default_rng(3).binomial(500, expit(X @ [0.5, -0.5] - 5.0))
 
 
@@ -48,10 +56,17 @@ def hierarchy(eta, scales=1, observed=None):
 
 CHOICES = {
     "rare classes": (classes(-5.0), ("y",)),
-    "common classes": (classes(0.0), ("y",)),
+    "common classes": (classes(0.0), ()),
+    "separated classes": (separated, ("y",)),
+    "three trials": (trials, ("y",)),
+    "eleven columns": (
+        lambda eta: classes(0.0)(eta + sum(pm.Normal(f"c{k}") * X[:, 0] ** k for k in range(8))),
+        ("y",),
+    ),
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
-    "with a scale to learn": (hierarchy, ("y",)),
+    "with a scale to learn": (hierarchy, ()),
+    "trials with a scale to learn": (partial(hierarchy, observed=trials), ("y",)),
     "with many scales to learn": (partial(hierarchy, scales=4), ()),
     "probits with many scales": (partial(hierarchy, scales=4, observed=probits), ("y",)),
     "large counts with a parameter to learn": (
@@ -82,7 +97,7 @@ def test_sites_are_held_where_auxiliary_variables_know_too_much(name):
 def test_observations_that_are_summed_keep_their_auxiliary_variables(groups, held):
     with pm.Model() as model:
         u = pm.Normal("u", shape=groups)
-        classes(0.0)(u[np.arange(200) % groups])
+        trials(u[np.arange(200) % groups])
     assert pac.AugmentedGibbs(model=model).held == held
 
 
@@ -103,6 +118,6 @@ def test_large_crossed_effects_keep_their_auxiliary_variables():
         with pm.Model() as model:
             u, w = (pm.Normal(k, 0, pm.HalfNormal(f"sd {k}"), shape=levels) for k in "uw")
             eta = u[rng.integers(levels, size=2000)] + w[rng.integers(levels, size=2000)]
-            pm.Bernoulli("y", logit_p=eta, observed=rng.integers(2, size=2000))
+            trials(eta)
         found = pac.recognize(model)
         assert choose_held(found.model, found.start) == held

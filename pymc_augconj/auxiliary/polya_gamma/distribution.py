@@ -16,8 +16,7 @@ convergent series, one on each side of `SWITCH` (Jacobi's theta function, Devroy
     R(x) = Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−2n(n + 1)/x)
          = (πx/2)^{3/2} exp(1/(2x) − π²x/8) Σ_{n≥0} (−1)ⁿ (2n + 1) exp(−π² n(n + 1) x/2).
 
-The Numba kernel takes a fifth of the time (45 against 310 µs for 300 draws), but a second or two to
-compile on a first run.
+The Numba kernel takes less than a fifth of the time, but a second or two to compile on a first run.
 
 References
 ----------

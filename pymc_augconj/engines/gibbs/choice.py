@@ -3,15 +3,22 @@
 Given ω the latents have the precision I + Φᵀ Λ_ω Φ, where the posterior has about I + Φᵀ Λ Φ,
 Λ = −∂² log p. Where ω knows too much, as of rare classes, its draws hardly move; held sites do not
 depend on it, no site is drawn, and nothing is factorised where nothing but the latents is learned.
-Effective samples a second, held sites over auxiliary variables: 1.2 to 57 where nothing is learned
-but at most 500 latents, in 18 regressions and processes; 0.6 to 22, with a median of 1.7, where up
-to three hyperparameters are, in 23 models of 100 to 20 000 rows: group effects, slopes, ridge
-regressions, processes, walks, maps. It was 0.2 with six scales, and 0.8 with 100 000 rows in 300
-groups. So ``sites="auto"`` holds those of counts and classes within these limits, unless
-observations can be summed to a fourth of as many, or latents are drawn by factor. Whatever is
-learned, they are held if ω has more than ten times the likelihood's precision at the overall rate,
-as for rates of 1 % or counts of a hundred α: 1.5 to 63 times the effective samples a second there.
-So are probits, whose ω the compiled loop does not draw: 6 to 28 times with two to six scales.
+Effective samples a second in the compiled loop, held sites over auxiliary variables: 1.7 to 2.9 in
+processes and walks, 1.4 and 2.5 for ten trials, 1.0 to 4.0 in regressions with 10 to 30 columns,
+whose cross products every ω weights anew. It was 0.2 with six scales, and 0.8 with 100 000 rows in
+300 groups. So ``sites="auto"`` holds those of counts and classes where at most three numbers, or at
+most 500 latents, are learned from up to 20 000 rows, unless observations can be summed to a fourth
+of as many, or latents are drawn by factor.
+
+It was 0.1 to 0.9 for single trials where at most eight independent latents enter a predictor and ω
+has, at the mode, at most 1.5 times the likelihood's precision: 12 models with group effects,
+slopes, crossed effects, or six columns. These have ω. It was 9 to 95 where classes are separated
+(2.2 to 3.5 times), and 0.9 to 1.3 for rates of 5 and 12 %.
+
+Whatever is learned, sites are held if ω has more than ten times the likelihood's precision at the
+overall rate, as for rates of 1 % or counts of a hundred α: 1.5 to 63 times the effective samples a
+second there. So are those of probits, whose ω the compiled loop does not draw: 6 to 28 times with
+two to six scales.
 
 Several classes have a predictor each, and auxiliary variables draw one given the others: held sites
 give 1.0 to 106 times as many effective samples a second, and are taken. So they are for groups of
@@ -27,8 +34,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from scipy.special import expit
 
-from pymc_augconj.errors import AugmentationError
+from pymc_augconj.auxiliary.polya_gamma.distribution import mean_polya_gamma
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.choice import solver_of_step
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Site
@@ -44,6 +54,9 @@ from .pooled import pool
 # there are than observations where these are summed before; precision of the site given ω over that
 # of the likelihood, beyond which ω knows too much.
 _MANY_LATENTS, _MANY_LEARNED, _MANY_ROWS, _FEWER, _TOO_PRECISE = 500, 3, 20_000, 4, 10.0
+# The same ratio at the mode, and latents of a predictor, up to which ω of single trials is better;
+# Newton steps to the mode, predictors there at most, and rows that are looked at.
+_AS_PRECISE, _FEW_ENTRIES, _STEPS, _FAR, _SOME_ROWS = 1.5, 8, 8, 15.0, 100
 
 
 def choose_held(
@@ -81,6 +94,7 @@ def choose_held(
         and (learned <= _MANY_LEARNED and model.n_rows <= _MANY_ROWS)
         and (learned or model.latent_size <= _MANY_LATENTS)
         and _FEWER * pool(model, points).n_rows >= model.n_rows
+        and not _are_good_auxiliaries(model, point)
     ):
         every = tuple(site.name for site in model.sites)
     if every == held or choose_factors(model, every, point, LatentPriors(model, points).groups):
@@ -119,6 +133,30 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
     p = (found[0].sum() + 0.5) / (np.broadcast_to(found[1], site.size).sum() + 1.0)
     ratio = (p - 0.5) / (np.log(p / (1.0 - p)) * p * (1.0 - p)) if p != 0.5 else 1.0
     return ratio > _TOO_PRECISE and ratio * pool(model, points).n_rows > model.n_rows
+
+
+def _are_good_auxiliaries(model: LatentGaussianModel, point: Point) -> bool:
+    """Return whether ω of single trials, at the mode, hardly knows more than the observations."""
+    found = [_as_logistic(site, point) for site in model.sites]
+    if not model.is_independent or any(each is None or np.max(each[1]) > 1.0 for each in found):
+        return False
+    maps = [read(point).rows(slice(0, _SOME_ROWS)).dense() for read in model.maps]
+    if sum(map(np.count_nonzero, maps)) > _FEW_ENTRIES * min(model.n_rows, _SOME_ROWS):
+        return False
+    y, eta = np.concatenate([each[0] for each in found if each is not None]), model.offset(point)
+    priors = LatentPriors(model, [point])
+    prior, solver = priors.at(point).factorized(), solver_of_step(model.blocks, priors.groups)
+    for _ in range(_STEPS):
+        eta = np.clip(eta, -_FAR, _FAR)
+        p = expit(eta)
+        lam = p * (1.0 - p)
+        sites = priors.groups.sites(lam * eta + y - p, lam, prior.offset)
+        try:
+            posterior = solver.posterior(prior, sites)
+        except NotPositiveDefiniteError:
+            return False
+        eta = prior.predictor(posterior.innovations(posterior.latent_mean))
+    return float(mean_polya_gamma(1.0, eta).sum()) <= _AS_PRECISE * float(lam.sum())
 
 
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
