@@ -312,7 +312,11 @@ def _what(gp: Any) -> str:
             "write the model with pm.gp.Latent"
         )
     if isinstance(gp, pm.gp.Latent):
-        return "one without a prior; call gp.prior(…), and for a sum of processes pass the sum"
+        return (
+            "one without a prior; call gp.prior(…), for a sum of processes pass the sum, and "
+            "predict a part of it by part.conditional(name, Xnew, given={'X': X, 'f': f, 'gp': "
+            "sum}) with pm.sample_posterior_predictive"
+        )
     return repr(gp)
 
 

@@ -54,9 +54,11 @@ from pymc_augconj.typing import Array, Generator
 
 
 @dataclass(frozen=True)
-class _ProcessDraws(NewProcess):
-    """Draws of a process at new inputs, with draws of other variables."""
+class _ProcessDraws:
+    """Draws of a process at new inputs, (S, outputs, P), with draws of other variables."""
 
+    name: str
+    f_new: Array
     draws: dict[str, np.ndarray]
     sampled: Sampled
 
@@ -106,20 +108,12 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     with blas_limit(1) if len(functions) > 1 else nullcontext():
         noise = request.rng.standard_normal((len(f), len(Xnew)))
         evaluators = [evaluator(function) for function in functions]
-        f_new, mean_old = draw_groups(
+        f_new = draw_groups(
             groups, f, noise, evaluators, jitter=request.jitter, joint=request.joint
         )
-    mean_of: Callable[[int], Array] = mean_old[::outputs].__getitem__
     if Z is not None:
         check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], request.jitter)
-        # Of the process's own inputs, which are many: one draw at a time.
-        at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
-
-        def mean_of(draw: int) -> Array:
-            values = {str(name): np.asarray(draws[str(name)][draw]) for name in at_inputs.names}
-            return np.asarray(at_inputs(values)[0])
-
-    return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), mean_of, draws, sampled)
+    return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), draws, sampled)
 
 
 def _typed_draws(
@@ -151,7 +145,7 @@ def _draw_markov(
         array, mean_old, mean_new, diagonal = parts(draw)
         away = process.draw(request.rng, array, own - mean_old, diagonal, joint=request.joint)
         f_new[draw] = mean_new + away
-    return _ProcessDraws(name, f_new, lambda draw: parts(draw)[1], draws, sampled)
+    return _ProcessDraws(name, f_new, draws, sampled)
 
 
 def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:
@@ -159,8 +153,10 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
     for gp in request.gps:
         check_draws(tree, request.whole, gp.f.name)
     wanted = [*(h.name for h in read.lgm.hyperparameters), *read.other_entries()]
-    processes = [_draw_process(tree, request, gp, wanted) for gp in request.gps]
-    draws = {name: value for drawn in processes for name, value in drawn.draws.items()}
+    means = [kernel_function(request.model, gp, request.Xnew, ["mean_old"]) for gp in request.gps]
+    drawn = [_draw_process(tree, request, gp, wanted) for gp in request.gps]
+    draws = {name: value for each in drawn for name, value in each.draws.items()}
+    processes = [NewProcess(d.name, d.f_new, m) for d, m in zip(drawn, means, strict=True)]
     eta, params = predictors_of_draws(request.model, read, draws, processes)
     if read.site.likelihood.n_classes is None:
         return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)
@@ -256,7 +252,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)
     mean_old, through = _mean_of(result._latents, new.functions["mean_old"], new.theta)
-    (predictor,) = read.at(point, {request.name: mean_old}, through)
+    (predictor,) = read.at(point, {request.name: (mean_old, through)})
     (coef,) = predictor.through[request.name].coef
     # Rows of other blocks are added to those of the process's mean.
     rows = {i: coef * row for i, row in new.rows.items()}
@@ -276,12 +272,12 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
         return {}
     point, theta = {**read.start, **result.point}, result.typed_theta(request.model)
     check_likelihood(result, read.lgm, point, read.site.name)
-    means_old = {}
+    means_old: dict[str, tuple[Array, dict[int, Array]]] = {}
     for gp in request.gps:
         mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
         if not set(mean_old.names) <= set(theta):
             return {}  # its mean depends on another latent
-        (means_old[gp.f.name],) = mean_old(theta)
+        means_old[gp.f.name] = mean_old(theta)[0], {}
     predictors = read.at(point, means_old)
     every = [gp.f.name for gp in request.gps]
     coefs = {name: np.stack([each.through[name].coef for each in predictors]) for name in every}

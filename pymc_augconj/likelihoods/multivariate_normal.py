@@ -42,10 +42,6 @@ class MultivariateNormal(MultiLikelihood):
     )
     has_auxiliary = False
     traits = Traits(coupled=True)
-    unpredictable = (
-        "expected observations that are numbers, found vectors; ask for predictors, or draw y "
-        "by pm.sample_posterior_predictive"
-    )
 
     def __init__(self, n_predictors: int) -> None:
         self.n_predictors = n_predictors

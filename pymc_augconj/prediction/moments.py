@@ -324,21 +324,19 @@ def draw_groups(
     *,
     jitter: float,
     joint: bool,
-) -> tuple[Array, Array]:
+) -> Array:
     """Return a draw of f* for every draw of f, whose kernels differ between groups.
 
     ``groups`` are the indices of draws that share a kernel, f is (S, n) and ``noise`` (S, P),
     standard normal. Each of ``evaluators`` has its own thread and returns the parts for the kernel
     of a draw, see :func:`draw_conditional`. The results do not depend on the number of threads.
-    Also returns the means at the old inputs, (S, n).
     """
-    f_new, mean_old = np.empty_like(noise), np.empty_like(f)
+    f_new = np.empty_like(noise)
 
     def work(thread: int) -> None:
         scratch: list[Array] = []
         for members in groups[thread :: len(evaluators)]:
             parts = evaluators[thread](members[0])
-            mean_old[members] = parts["mean_old"]
             f_new[members] = draw_conditional(
                 f[members], noise[members], parts, jitter=jitter, joint=joint, scratch=scratch
             )
@@ -349,7 +347,7 @@ def draw_groups(
         with ThreadPoolExecutor(len(evaluators)) as pool:
             for done in [pool.submit(work, thread) for thread in range(len(evaluators))]:
                 done.result()
-    return f_new, mean_old
+    return f_new
 
 
 def draw_conditional(

@@ -369,19 +369,22 @@ def test_a_coefficient_that_starts_at_zero_is_part_of_the_predictor(predictor, e
     np.testing.assert_allclose(y_mean, expected, atol=0.01)
 
 
-def test_draws_of_a_random_mean_with_a_fixed_kernel():
-    """Each draw of the observations takes its own draw of the mean."""
+@pytest.mark.parametrize("given", [None, 0.5])
+@pytest.mark.parametrize("mean", [pm.gp.mean.Constant, pm.gp.mean.Linear])
+def test_draws_of_a_random_mean_with_a_fixed_kernel(mean, given):
+    """Each draw of the observations takes its own draw of the mean, once."""
     rng = np.random.default_rng(2)
     X = rng.uniform(-2, 2, (12, 1))
     with pm.Model():
-        c, b = pm.Normal("c", 0, 1), pm.Normal("b", 0, 1)
-        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(c), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
-        f = gp.prior("f", X=X)
-        pm.Bernoulli("y", logit_p=b + f, observed=(X[:, 0] > -1).astype(int))
+        top = pm.Normal("top", 1, 1)
+        c, b = pm.Normal("c", top, 1), pm.Normal("b", 0, 1)
+        gp = pm.gp.Latent(mean_func=mean(c), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        f, terms = gp.prior("f", X=X), 0.0 if given is None else X[:, 0]
+        pm.Bernoulli("y", logit_p=b + f + terms, observed=(X[:, 0] > -1).astype(int))
         draws = pac.sample(30, tune=20, chains=2, cores=1, random_seed=1, progressbar=False)
         process = pac.predict(draws, gp, X[:3], random_seed=5).predictions["f"]
-        of_y = pac.predict(draws, gp, X[:3], kind="y", random_seed=5).predictions
-    eta = process.values + draws.posterior["b"].values[..., None]
+        of_y = pac.predict(draws, gp, X[:3], kind="y", offset=given, random_seed=5).predictions
+    eta = process.values + draws.posterior["b"].values[..., None] + (given or 0.0)
     expected = (1.0 / (1.0 + np.exp(-eta))).mean(axis=(0, 1))
     np.testing.assert_allclose(of_y["y_mean"], expected, atol=1e-10)
 

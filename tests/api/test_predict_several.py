@@ -235,7 +235,12 @@ def slopes(mu, eta, scale):
     pm.Normal("y", np.array([1.0, 2.0, 3.0]) * mu, exp(eta), observed=REAL)
 
 
+def shares(mu, eta, scale):
+    pm.Dirichlet("y", exp(pm.math.stack([mu, eta], axis=-1)), observed=np.full((3, 2), 0.5))
+
+
 REFUSED = {
+    "vectors": (shares, lambda t: {"gp": t.gps}, "expected observations that are numbers"),
     "one of two": (normal, lambda t: {"gp": t.gp_f}, r"gp: expected all the processes.*gp=\["),
     "one of two in a list": (
         normal,

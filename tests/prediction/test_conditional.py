@@ -63,10 +63,9 @@ def test_does_not_depend_on_the_number_of_threads(inputs, joint):
         draw_groups(groups, f, noise, [evaluate] * threads, jitter=JITTER, joint=joint)
         for threads in (1, 3)
     ]
-    for one, three in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, three)
+    np.testing.assert_array_equal(*results)
     expected = textbook(f[3:4], noise[3:4], evaluate(3), joint)
-    np.testing.assert_allclose(results[0][0][3:4], expected, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(results[0][3:4], expected, rtol=1e-7, atol=1e-7)
 
 
 def test_repeated_inputs_repeat_their_values(inputs):

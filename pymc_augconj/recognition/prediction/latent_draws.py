@@ -14,6 +14,7 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point, PointMap
+from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.coefficients import affine_parts
 from pymc_augconj.recognition.processes.input_data import data_as_constants
 
@@ -73,6 +74,27 @@ class LatentMeans:
             values[block.name] = value
             known[block.name] = innovation if block.whitened else value
         return [values[block.name] for block in self._blocks]
+
+    def in_innovations(
+        self, mean: PointFunction, point: Point, values: Point
+    ) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+        """Return the mean of a process as constant + Σ matrix @ innovation, by a block's position.
+
+        ``mean`` is a function of the variables' ``values``, by name.
+        """
+        blocks, names = {b.name: (i, b) for i, b in enumerate(self._blocks)}, list(mean.names)
+        for name in names:
+            if name in blocks:
+                names += [of for of, _ in self._reads(blocks[name][1])[1].values()]
+        behind = dict(blocks[name] for name in names if name in blocks)
+
+        def at(innovations: Mapping[int, np.ndarray]) -> np.ndarray:
+            zeros = {i: np.zeros(b.total_size) for i, b in enumerate(self._blocks)}
+            found = self.values(point, list({**zeros, **innovations}.values()))
+            own = {block.name: found[i].reshape(block.shape) for i, block in behind.items()}
+            return mean({**values, **own})
+
+        return affine_parts(at, {i: (b.total_size,) for i, b in behind.items()})
 
     def _reads(
         self, block: LatentBlock
@@ -162,12 +184,12 @@ class LatentDraws:
 class NewProcess:
     """Draws of a process at new inputs, ``f_new`` of shape (S, outputs, new inputs).
 
-    ``mean_old`` returns its prior mean at the old inputs for a draw.
+    ``mean_old`` is its prior mean at the old inputs, as a function of values by name.
     """
 
     name: str
     f_new: np.ndarray
-    mean_old: Callable[[int], np.ndarray]
+    mean_old: PointFunction
 
 
 def predictors_of_draws(
@@ -185,18 +207,16 @@ def predictors_of_draws(
     eta = np.zeros((read.site.shape[0], size, width))
     params: dict[str, np.ndarray] = {}
     to_point = point_of_draw(model, lgm, read.start, draws)
+    latents = LatentMeans(model, lgm, read.start, [process.name for process in processes])
     for members in equal_draws(draws, [h.name for h in lgm.hyperparameters]):
         point = to_point(members[0])
-        means = {q.name: np.array([q.mean_old(s) for s in members]) for q in processes}
-        for p, new in enumerate(read.at(point, {name: mean[0] for name, mean in means.items()})):
+        values = {name: value[members[0]] for name, value in draws.items()}
+        means = {q.name: latents.in_innovations(q.mean_old, point, values) for q in processes}
+        for p, new in enumerate(read.at(point, means)):
             eta[p, members] += new.offset
             for process in processes:
-                own, mean = new.through[process.name], means[process.name]
-                eta[p, members] += np.einsum("k,skn->sn", own.coef, process.f_new[members])
-                if read.new_offset is None:
-                    # The mean may depend on latents, and differ where hyperparameters do not.
-                    moved = (mean[0] - mean)[:, own.entries[0]] @ own.coef
-                    eta[p, members] += moved[:, None]
+                coef = new.through[process.name].coef
+                eta[p, members] += np.einsum("k,skn->sn", coef, process.f_new[members])
             for i, row in new.rows.items():
                 for s in members:
                     eta[p, s] += row @ innovation_of_draw(lgm.blocks[i], lgm, point, draws, int(s))

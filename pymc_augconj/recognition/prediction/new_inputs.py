@@ -97,30 +97,27 @@ class NewPredictors:
         return found
 
     def at(
-        self,
-        point: Point,
-        mean_old: Mapping[str, np.ndarray],
-        moved: Mapping[int, np.ndarray] | None = None,
+        self, point: Point, means: Mapping[str, tuple[np.ndarray, Mapping[int, np.ndarray]]]
     ) -> list[NewPredictor]:
         """Return every predictor.
 
-        ``mean_old`` has the processes' prior means at their own inputs, m of f = m + u. If m
-        depends on other blocks, ``moved`` has its derivatives by position, and rows of these blocks
-        omit effects through m.
+        ``means`` has the processes' prior means at their own inputs, m of f = m + u: a constant,
+        and the matrices of innovations of other blocks, by position. Rows of these blocks omit
+        effects through m.
         """
         found = []
-        for p, own in enumerate(self.site.row_numbers):
+        for p, numbers in enumerate(self.site.row_numbers):
             through = {name: self._through(name, p, point) for name in self.processes}
-            offset = self._offset(p, point, through, mean_old)
+            offset = self._offset(p, point, through, {name: m for name, (m, _) in means.items()})
             rows = {}
             for i, (block, read) in enumerate(zip(self.lgm.blocks, self.lgm.maps, strict=True)):
                 if block.name in self.processes:
                     continue
-                A = read(point).rows(own)
-                if moved is not None and i in moved:
-                    (process,) = through.values()
-                    by_mean = np.einsum("k,nkj->nj", process.coef, moved[i][process.entries])
-                    direct = A.dense()
+                A = read(point).rows(numbers)
+                moved = [(through[name], own[i]) for name, (_, own) in means.items() if i in own]
+                if moved:
+                    parts = [np.einsum("k,nkj->nj", t.coef, own[t.entries]) for t, own in moved]
+                    by_mean, direct = np.sum(parts, axis=0), A.dense()
                     cancels = np.abs(direct - by_mean) <= _ROUNDING * np.abs(by_mean)
                     A = DenseMap(np.where(cancels, 0.0, direct - by_mean))
                 row = _constant_row(A)
@@ -222,6 +219,11 @@ def read_predictors(
     else:
         site = _site_of_one(lgm, processes[0], observed, recognition.start)
     known = list(site.params(recognition.start))
+    if "entry_0" in known:
+        raise AugmentationError(
+            f"{site.label} ({site.likelihood.name}): expected observations that are numbers, found "
+            "vectors; predict each process (kind='f'), or draw y by pm.sample_posterior_predictive"
+        )
     wrong = [name for name in overrides if name not in known]
     if wrong:
         raise AugmentationError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from math import prod
 from typing import Any
 
 import cloudpickle
@@ -286,18 +285,12 @@ def _history(outcome: FitOutcome) -> pd.DataFrame:
 
 def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     value = model.rvs_to_values[model[site.name]]
-    if site.likelihood.unpredictable is not None:
+    if site.likelihood.unpredictable is not None or "entry_0" in site.params(point):
         # The site's y may be numbers that stand for a vector.
         return np.array(PointFunction(value, {})({}))
     shape = value.type.shape
     y = np.array(site.y(point))
-    if None in shape:
-        return y
-    if y.size < prod(shape):
-        # For counts of classes y is the sum.
-        params = site.params(point)
-        y = np.stack([params[f"entry_{k}"] for k in range(shape[-1])], axis=-1)
-    return y.reshape(shape)
+    return y if None in shape else y.reshape(shape)
 
 
 def _without_graphs(prior: LatentPrior) -> LatentPrior:
