@@ -154,3 +154,16 @@ def test_a_predictor_without_variance_is_named(method):
         with pytest.raises(pac.AugmentationError, match=r"'time'.* position 2.*method='vgp'"):
             pac.fit(method, progressbar=False)
         assert pac.fit("vgp", progressbar=False).converged
+
+
+def test_an_effect_that_only_its_own_prior_determines_is_named():
+    """Its cavity is flat; while data determine it too, it has one."""
+    for group, has_cavity in (([0, 1], True), ([0, 0], False)):
+        with pm.Model():
+            a = pm.StudentT("a", nu=4, mu=0, sigma=1, shape=2)
+            pm.Normal("y", a[group], 1.0, observed=np.zeros(2))
+            if has_cavity:
+                assert pac.fit("ep", progressbar=False).converged
+                continue
+            with pytest.raises(pac.AugmentationError, match=r"prior of 'a'.* position 1 \(a group"):
+                pac.fit("ep", progressbar=False)

@@ -39,6 +39,8 @@ from .objective import (
 from .solve import solve, solve_qp
 
 Report = Callable[[Iteration, EPEvaluation], None]
+# The part of a precision that is not the own site's, below which it is rounding.
+_ALONE = 1e-12
 
 
 class EPFamily:
@@ -96,20 +98,31 @@ def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
     return bound_gradient(bound, evaluation)
 
 
-def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
-    """Refuse a predictor without variance, which has no Gaussian cavity."""
+def _refuse_without_cavity(bound: _EPBound, error: Exception) -> None:
+    """Refuse a predictor without variance, or that nothing else determines: it has no cavity."""
     prior = bound.objective.prior
-    (certain,) = np.nonzero(~(prior.condition(*np.zeros((2, prior.size))).var > 0.0))
-    for site in bound.family.model.sites:
-        start, stop = site.rows.start, site.rows.stop
-        rows = certain[(start <= certain) & (certain < stop)] - start
-        if rows.size:
-            raise AugmentationError(
-                f"{site.label}: expected predictors that are uncertain a "
-                f"priori, found the variance zero at position {rows[0]}, where no latent variable "
-                "enters it (a row of zeros in a design, say); add an intercept with a prior, leave "
-                "such observations out, or use method='vgp'"
-            ) from error
+    h, lam = prior.prior.first_sites(prior.groups.coupling)
+    var = prior.condition(h, lam).var
+    for bad, found in (
+        (
+            ~(var > 0.0),
+            "predictors that are uncertain a priori, found the variance zero at position {}, where "
+            "no latent variable enters it (a row of zeros in a design, say); add an intercept with "
+            "a prior, leave such observations out, or use method='vgp'",
+        ),
+        (
+            1.0 - lam * var <= _ALONE,
+            "predictors that other observations or normal priors determine too, found none at "
+            "position {} (a group without observations, say); give it a normal prior, leave the "
+            "group out, or use pac.sample",
+        ),
+    ):
+        for site in bound.family.model.sites:
+            rows = np.flatnonzero(bad[site.rows])
+            if rows.size:
+                raise AugmentationError(
+                    f"{site.label}: expected {found.format(rows[0])}"
+                ) from error
 
 
 class ExpectationPropagation:
@@ -138,7 +151,7 @@ class ExpectationPropagation:
         try:
             optimum = search.ascend()
         except NotPositiveDefiniteError as error:
-            _refuse_certain_predictors(family.at(problem.point), error)
+            _refuse_without_cavity(family.at(problem.point), error)
             raise
         except FloatingPointError as error:
             # Later a failed step is taken back; at the start there is no earlier point.
