@@ -117,6 +117,11 @@ class Search[E: Evaluation]:
             f"hyperparameters: {end.message.lower()} after {self.evaluations} evaluations, largest "
             f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
         )
+        if not gain <= 1.0:
+            best.message += (
+                "; a density without a maximum, such as one that grows as a scale goes to zero, "
+                "needs a prior that keeps it away (InverseGamma), method='nested', or pac.sample"
+            )
         best.iterations = self.iterations
         return best
 
