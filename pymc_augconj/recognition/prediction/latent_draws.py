@@ -87,6 +87,8 @@ class LatentMeans:
             if name in blocks:
                 names += [of for of, _ in self._reads(blocks[name][1])[1].values()]
         behind = dict(blocks[name] for name in names if name in blocks)
+        if not behind:
+            return np.ravel(mean(values)), {}
 
         def at(innovations: Mapping[int, np.ndarray]) -> np.ndarray:
             zeros = {i: np.zeros(b.total_size) for i, b in enumerate(self._blocks)}
