@@ -15,6 +15,7 @@
 ``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``joint``              the kinds of prior; the prior of all blocks and predictors at one θ
 ``markov``             a Markov process of one input, in linear time
+``markov_values``      the rows that take values of Markov processes; stretches moved apart
 ``posterior``          the contracts of a Gaussian posterior given sites, and of its solver
 ``precision``          priors given by their precision matrix, or by pivots of its elimination
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border

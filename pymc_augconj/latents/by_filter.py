@@ -26,14 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from operator import is_
 from typing import Any, cast
 
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import cholesky
 from pymc_augconj.linalg.dense import EPS, SMALL_BOUND
 from pymc_augconj.linalg.factors import solve_triangle
@@ -42,6 +40,7 @@ from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior, block_prior
 from .markov import MarkovPrior
+from .markov_values import MarkovValues
 from .posterior import Posterior, Solver
 from .rows import RowGroups, SiteSum
 
@@ -50,86 +49,6 @@ from .rows import RowGroups, SiteSum
 _MOST_COLUMNS, _CALLS, _PER_ENTRY, _PER_PAIR = 200, 64.0**3, 400.0, 50.0
 # Standard deviations of the prior up to which K C⁻¹w is a difference; its error is 1e-12 of one.
 _MANY_STDS = 1e4
-
-
-class _Values:
-    """All values of the Markov blocks as one vector u, and the rows that take them."""
-
-    def __init__(self, prior: LatentPrior) -> None:
-        self._maps = prior.maps
-        blocks = [b.block for b in prior.blocks]
-        self.which = [i for i, b in enumerate(prior.blocks) if isinstance(b, MarkovPrior)]
-        starts = np.cumsum([0, *(block.total_size for block in blocks)])
-        parts = [np.arange(starts[i], starts[i + 1]) for i in self.which]
-        places = np.concatenate(parts)
-        self.n_latents, self.size = int(starts[-1]), places.size
-        #: Places of u and of β in all latents.
-        one = slice(int(places[0]), int(places[-1]) + 1)
-        self.places: Index | slice = one if len(parts) == 1 else places
-        self.border: Index = np.setdiff1d(np.arange(starts[-1]), places, assume_unique=True)
-        self.ends = np.cumsum([0, *(part.size for part in parts)])
-        n_rows = prior.maps[self.which[0]].apply(np.zeros(blocks[self.which[0]].total_size)).size
-        self.index, self.coef = np.zeros(n_rows, dtype=np.intp), np.zeros(n_rows)
-        for start, i in zip(self.ends, self.which, strict=False):
-            A = prior.maps[i]
-            assert isinstance(A, RowSelection)  # see _fits
-            used = A.entries != 0.0
-            self.index[used], self.coef[used] = start + A.index[used], A.entries[used]
-        self._given: _Given | None = None
-        #: Whether A is the identity.
-        self.is_all = np.array_equal(self.index, np.arange(self.size)) and (self.coef == 1.0).all()
-
-    def fits(self, prior: LatentPrior) -> bool:
-        """Return whether a prior has the same maps."""
-        return all(map(is_, self._maps, prior.maps))
-
-    def given(self, prior: LatentPrior, sites: SiteSum) -> _Given:
-        """Return what depends on sites and border alone: the same for other hyperparameters."""
-        border = [b for i, b in enumerate(prior.blocks) if i not in self.which]
-        of = (sites.h, sites.lam, *border)
-        if self._given is None or not all(map(is_, of, self._given.of)):
-            self._given = _Given(self, prior, of)
-        return self._given
-
-    def sums(self, x: Array) -> Array:
-        """Return Aᵀx for x of shape (R,)."""
-        return x if self.is_all else np.bincount(self.index, self.coef * x, minlength=self.size)
-
-    def taken(self, u: Array) -> Array:
-        """Return A u for u of shape (…, size)."""
-        return u if self.is_all else self.coef * u[..., self.index]
-
-    def split(self, u: Array) -> list[Array]:
-        """Return the parts of the blocks."""
-        return [u[..., a:b] for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
-
-
-class _Given:
-    """Terms that depend on the sites and the border alone, and not on processes.
-
-    These are Λᵤ and its inverse, H, the rows H̄ and z, W, h − ΛA z, and their part of M and of its
-    linear term.
-    """
-
-    def __init__(self, own: _Values, prior: LatentPrior, of: tuple[Any, ...]) -> None:
-        self.of, (h, lam, *border) = of, of
-        if not (np.isfinite(lam).all() and np.isfinite(h).all()):
-            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
-        precision = own.sums(own.coef * lam)
-        tiny = np.abs(precision) < SMALLEST_PRECISION
-        self.precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
-        self.extra = own.split(1.0 / self.precision)
-        others = [A for i, A in enumerate(prior.maps) if i not in own.which]
-        parts = [b.whitened_design(A) for b, A in zip(border, others, strict=True)]
-        self.H = H = np.hstack([np.empty((lam.size, 0)), *parts])
-        sums = [own.sums(x) for x in (*(lam * column for column in H.T), h)]
-        self.both = np.array(sums) / self.precision
-        self.W = H - own.taken(self.both[:-1]).T
-        self.rest = h - lam * own.taken(self.both[-1])
-        self.square = float(sums[-1] @ self.both[-1])
-        self.magnitude = float(np.abs(sums[-1]) @ np.abs(self.both[-1]))
-        self.linear, self.M = self.W.T @ self.rest, self.W.T @ (lam[:, None] * self.W)
-        self.M[np.diag_indices_from(self.M)] += 1.0
 
 
 def _merged(parts: Sequence[Array]) -> Array:
@@ -143,10 +62,14 @@ class FilterPosterior(Posterior):
     """
 
     def __init__(
-        self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, values: _Values | None = None
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        values: MarkovValues | None = None,
     ) -> None:
         super().__init__(prior, groups, sites)
-        own = self.values = values or _Values(prior)
+        own = self.values = values or MarkovValues(prior)
         self._blocks = [cast(MarkovPrior, prior.blocks[i]) for i in own.which]
         given, h = own.given(prior, sites), sites.h
         self._precision, self._H, self._W = given.precision, given.H, given.W
@@ -302,6 +225,9 @@ class FilterPosterior(Posterior):
         found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
         return np.concatenate([found, -self._noise_std * w], axis=-1)
 
+    def stretches(self, rng: np.random.Generator) -> list[tuple[Index, Index]]:
+        return self.values.stretches(self._blocks, self.size, rng)
+
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         own = self.values
         n, nu = own.n_latents, rng.standard_normal(self.size)
@@ -404,7 +330,7 @@ class FilterSolver(Solver):
     name = "filter"
     differentiable = follows = True
     ensemble, sweeps = 1, 2
-    _values: _Values | None = None
+    _values: MarkovValues | None = None
 
     @classmethod
     def _fits(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> bool:
@@ -448,5 +374,5 @@ class FilterSolver(Solver):
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
     ) -> FilterPosterior:
         if self._values is None or not self._values.fits(prior):
-            self._values = _Values(prior)
+            self._values = MarkovValues(prior)
         return FilterPosterior(prior, self.groups, sites, self._values)

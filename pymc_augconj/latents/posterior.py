@@ -22,7 +22,7 @@ import numpy as np
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.typing import Array, Generator
+from pymc_augconj.typing import Array, Generator, Index
 
 from .joint import LatentPrior, kind_of
 from .rows import RowGroups, SiteSum
@@ -76,6 +76,15 @@ class Posterior(ABC):
     def apply(self, nu: Array) -> Array:
         """Return x, a draw from the posterior for ν ~ N(0, I)."""
         return self.latent_mean + self.root(nu)
+
+    def stretches(self, rng: Generator) -> list[tuple[Index, Index]]:
+        """Return sets of stretches of ν that move the predictors of groups of rows apart.
+
+        Each is the number of the stretch that an entry of ν is in, −1 for none, and of the one
+        that may move a merged row. All sets together have every entry once; there are none where
+        hardly more than one stretch would be all.
+        """
+        return []
 
     def draw(self, rng: Generator, size: int) -> list[Array]:
         """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""

@@ -286,30 +286,92 @@ def test_a_process_beside_dense_blocks_is_no_chain():
     assert isinstance(blocks[0], MarkovPrior)
 
 
-@pytest.mark.parametrize(("factor", "kept"), [(1.0, True), (1.1, False)])
-def test_trajectories_keep_latents_that_the_data_were_drawn_from(factor, kept, monkeypatch):
-    """Σ vᵢ² keeps its n degrees of freedom; not where ν is not that of the latents."""
-    n, solve = 20_000, FilterPosterior.solve
-    monkeypatch.setattr(FilterPosterior, "solve", lambda *given: factor * solve(*given))
-    rng = np.random.default_rng(7)
+def counts_with_their_latents():
+    """A step for counts about a process, and v and y that their joint distribution gave."""
+    n, rng = 20_000, np.random.default_rng(7)
     x, v = np.linspace(0.0, 1_000.0, n), rng.standard_normal(n)
-    f = MarkovFactor(MarkovInputs(x, [2]), np.array([2.25, 3.0**0.5, JITTER])).product(v)
     with pm.Model() as model:
         process = pm.gp.Latent(cov_func=1.5**2 * pm.gp.cov.Matern32(1, 1.0))
         rate = pm.math.exp(process.prior("f", X=x[:, None]) - 1.0)
-        pm.Poisson("y", rate, observed=rng.poisson(np.exp(f - 1.0)))
+        y = rng.poisson(np.exp(_values_of(x, v) - 1.0))
+        pm.Poisson("y", rate, observed=y)
     with in_linear_time(model):
         step = pac.AugmentedGibbs()
-    step.setup_chain(np.random.default_rng(1), 0, 10)
+    step.setup_chain(np.random.default_rng(1), 0, 12)
     step.stop_tuning()
+    return step, x, v, y
+
+
+def _values_of(x, v):
+    return MarkovFactor(MarkovInputs(x, [2]), np.array([2.25, 3.0**0.5, JITTER])).product(v)
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.0, True), (1.1, False)])
+def test_trajectories_keep_latents_that_the_data_were_drawn_from(factor, kept, monkeypatch):
+    """Σ vᵢ² keeps its n degrees of freedom; not where ν is not that of the latents."""
+    solve = FilterPosterior.solve
+    monkeypatch.setattr(FilterPosterior, "solve", lambda *given: factor * solve(*given))
+    step, _, v, _ = counts_with_their_latents()
     point, excess = {"f_rotated_": v}, []
     for _ in range(10):
         step._sites.trials, step._sites.angle = 5.0, 0.3  # as where sites fit badly
         point, _ = step.step(point)
-        excess.append(float(point["f_rotated_"] @ point["f_rotated_"]) - n)
+        excess.append(float(point["f_rotated_"] @ point["f_rotated_"]) - v.size)
     assert step._sampler.follows
-    z = np.mean(excess[5:]) / np.sqrt(2.0 * n)
+    z = np.mean(excess[5:]) / np.sqrt(2.0 * v.size)
     assert (abs(z) < 5.0) == kept
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_stretches_keep_latents_that_the_data_were_drawn_from(turned, monkeypatch):
+    """Σ y − μ keeps its variance under sites that are wrong; not with r of the stretch beside."""
+    found = FilterPosterior.stretches
+
+    def beside(self, rng):
+        return [(of_nu, np.roll(rows, turned * 2_500)) for of_nu, rows in found(self, rng)]
+
+    monkeypatch.setattr(FilterPosterior, "stretches", beside)
+    step, x, v, y = counts_with_their_latents()
+    z, sites = [], step._sites
+    step.step({"f_rotated_": v})
+    sites.lam = 0.9 * sites.lam
+    point = {"f_rotated_": v}
+    for _ in range(10):
+        point, (stats,) = step.step(point)
+        mean = np.exp(_values_of(x, point["f_rotated_"]) - 1.0)
+        z.append((y - mean).sum() / np.sqrt(mean.sum()))
+        assert 1.0 < stats["elliptical_trials"] < 6.0
+    tilted, eta = step._sampler.parts[0].tilted, step._sampler.chain.predictor(point)
+    assert np.isclose(tilted.value, tilted.residual(eta), rtol=1e-9) == (turned == 0)
+    assert (abs(np.mean(z[5:])) < 5.0) == (turned == 0)
+
+
+@pytest.mark.parametrize(("orders", "copies"), [([1], 1), ([2], 2), ([3], 1), ([2, 3, 1], 1)])
+@pytest.mark.parametrize("level", [1e-3, 1.0, 1e3])
+def test_stretches_move_rows_of_their_own(orders, copies, level):
+    rng, n = np.random.default_rng(5), 8_000
+    x = rng.uniform(0.0, 500.0, n)
+    block = a_process(x[(x < 200.0) | (x > 230.0)], orders, copies)
+    rates = np.linspace(1.0, 1.7, len(orders))
+    array = np.append(np.column_stack([np.ones_like(rates), rates]).ravel(), JITTER)
+    beta, size = CASES["border"][0][0], block.total_size
+    maps = (
+        DenseMap(np.asfortranarray(rng.normal(size=(n, 2)))),
+        RowSelection(rng.integers(0, size, n), rng.normal(size=n), size),
+    )
+    prior = LatentPrior(np.zeros(n), (beta, block_prior(block, array)), maps, maps)
+    groups = RowGroups.apart(n, Coupling(n), maps)
+    sites = groups.sites(rng.normal(size=n), level * rng.gamma(1.0, size=n), prior.offset)
+    posterior = FilterSolver([beta.block, block], groups).posterior(prior, sites)
+    sets, nu = posterior.stretches(rng), rng.standard_normal(posterior.size)
+    np.testing.assert_array_equal(sum(of_nu >= 0 for of_nu, _ in sets), 1)
+    for of_nu, of_rows in sets:
+        for j in np.unique(of_nu[of_nu >= 0]):
+            eta = prior.predictor(
+                posterior.innovations(posterior.root(np.where(of_nu == j, nu, 0.0)))
+            )
+            assert np.abs(eta[of_rows == j]).max() > 1e-4
+            assert np.abs(eta[of_rows != j]).max(initial=0.0) < 1e-11
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])

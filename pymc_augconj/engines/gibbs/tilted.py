@@ -106,7 +106,8 @@ class Tilted:
         self._held, self._groups, self._solver = held, groups, solver
         self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
         kinds = [data.site.likelihood for data, *_ in held]
-        by_differences = solver.preferred.follows and all(k.n_predictors == 1 for k in kinds)
+        self._are_single = all(k.n_predictors == 1 for k in kinds)
+        by_differences = solver.preferred.follows and self._are_single
         self._has_gradients = by_differences or all(k.traits.has_gradient for k in kinds)
         self._nu = np.empty((0, 0))
         # The last posterior of move 3, and x of every ν_k there.
@@ -114,6 +115,7 @@ class Tilted:
         # The same, parameters, and r of every ν_k; and r of the chosen ones, until they move on.
         self._ratios: tuple[Posterior | None, list[Any], Array] = (None, [], self._nu)
         self._present: Array | None = None
+        self._chosen: tuple[Posterior | None, Array] = (None, self._nu)
         self._start, self.value = math.nan, 0.0
 
     @property
@@ -158,10 +160,14 @@ class Tilted:
         return total if eta.ndim == 2 else total[0]
 
     def _by_level(
-        self, etas: Array, point: Point | None = None, rows: Index | None = None
+        self,
+        etas: Array,
+        point: Point | None = None,
+        rows: Index | None = None,
+        levels: Levels | None = None,
     ) -> Array:
         """Return r of every level, (count, levels); of some rows alone, which ``etas`` are of."""
-        levels = self._levels
+        levels = levels or self._levels
         total = np.zeros((len(etas), levels.count if levels else 1))
         for data, how, span in self._held:
             at, own = span.rows, None
@@ -242,6 +248,7 @@ class Tilted:
         kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)
         self._present = residual[kappa, np.arange(kappa.size)]
         if self._levels is None:
+            self._chosen = given.posterior, self._nu[kappa[0]]
             return np.asarray(x[kappa[0]])
         v = given.posterior.whitened(x)[kappa[self._levels.of_latents], np.arange(x.shape[1])]
         return given.posterior.coordinates(v)
@@ -257,10 +264,15 @@ class Tilted:
         """Return the coordinates of the next latents, given the sites and the present ones."""
         if self._levels is not None:
             return self._draw_levels(rng, given, current, info, self._levels)
+        follow = self.follows and given.posterior.differentiable
+        x = self._draw_stretches(rng, given, current, info)
+        if x is not None:
+            if follow:
+                x, self.value = self._follow(rng, given, x, info)
+            return x
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(current), given.predictor(mean)
         here, value = eta - centre, float(self._values(eta).sum())
-        follow = self.follows and posterior.differentiable
         count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.root(rng.standard_normal((count, posterior.size)))
@@ -297,36 +309,74 @@ class Tilted:
         eta, centre = given.predictor(np.stack([current, mean]))
         here, away = eta - centre, posterior.whitened(current) - posterior.whitened(mean)
         values, count = self._values(eta), self._slices or 1
-        for number in range(count):
+        for _ in range(count):
             other = posterior.apply(rng.standard_normal(posterior.size))
             there = given.predictor(other) - centre
-            left = [np.arange(centre.size)]
-
-            def residual(
-                cos: Array, sin: Array, which: Index, here: Array = here, there: Array = there,
-                left: list[Index] = left,
-            ) -> Array:  # fmt: skip
-                if which.size == levels.count:
-                    eta = centre + cos[levels.of_rows] * here + sin[levels.of_rows] * there
-                    return self._by_level(eta[None])[0]
-                places = np.full(levels.count, -1)
-                places[which] = np.arange(which.size)
-                # Of levels that were left last time.
-                of = places[levels.of_rows[left[0]]]
-                rows = left[0] = left[0][of >= 0]
-                of = of[of >= 0]
-                eta = centre[rows] + cos[of] * here[rows] + sin[of] * there[rows]
-                return np.asarray(self._by_level(eta[None], rows=rows)[0, which])
-
-            cos, sin, values, trials = elliptical_slices(rng, residual, values)
+            cos, sin, values = self._turn(rng, levels, values, (centre, here, there), info)
             other = posterior.whitened(other) - posterior.whitened(mean)
             away = cos[levels.of_latents] * away + sin[levels.of_latents] * other
-            info.trials += trials
-            info.slices += 1
-            if number + 1 < count:
-                here = cos[levels.of_rows] * here + sin[levels.of_rows] * there
         self.value = float(values.sum())
         return posterior.coordinates(posterior.whitened(mean) + away)
+
+    def _draw_stretches(
+        self, rng: Generator, given: Conditional, current: Array, info: GibbsInfo
+    ) -> Array | None:
+        """Return the same by ellipses of stretches of ν, None where the posterior has none."""
+        posterior = given.posterior
+        sets = posterior.stretches(rng) if self._are_single else []
+        if not sets:
+            return None
+        known, nu = self._chosen
+        if known is not posterior:
+            nu = posterior.solve(rng, current)
+        eta = given.predictor(current)
+        for of_nu, of_groups in sets:
+            of_rows = of_groups if self._groups.inverse is None else of_groups[self._groups.inverse]
+            levels = Levels(of_rows, of_nu, int(of_rows.max()) + 1)
+            moves, fresh = of_nu >= 0, rng.standard_normal(nu.size)
+            both = np.where(moves, [nu, fresh], 0.0)
+            here, there = given.predictor(posterior.root(both)) - given.prior.offset
+            values, centre = self._by_level(eta[None], levels=levels)[0], eta - here
+            cos, sin, values = self._turn(rng, levels, values, (centre, here, there), info)
+            nu = np.where(moves, cos[of_nu] * nu + sin[of_nu] * fresh, nu)
+            eta = centre + here
+        self.value = float(values.sum())
+        return posterior.apply(nu)
+
+    def _turn(
+        self,
+        rng: Generator,
+        levels: Levels,
+        values: Array,
+        ellipse: tuple[Array, Array, Array],
+        info: GibbsInfo,
+    ) -> tuple[Array, Array, Array]:
+        """Return cos φ and sin φ of every level, and r there; move ``here`` to that point.
+
+        ``ellipse`` are the predictors of its centre, and ``here`` and another point without it.
+        """
+        centre, here, there = ellipse
+        left = [np.arange(centre.size)]
+
+        def residual(cos: Array, sin: Array, which: Index) -> Array:
+            if which.size == levels.count:
+                eta = centre + cos[levels.of_rows] * here + sin[levels.of_rows] * there
+                return self._by_level(eta[None], levels=levels)[0]
+            places = np.full(levels.count, -1)
+            places[which] = np.arange(which.size)
+            # Of levels that were left last time.
+            of = places[levels.of_rows[left[0]]]
+            rows = left[0] = left[0][of >= 0]
+            of = of[of >= 0]
+            eta = centre[rows] + cos[of] * here[rows] + sin[of] * there[rows]
+            return np.asarray(self._by_level(eta[None], rows=rows, levels=levels)[0, which])
+
+        cos, sin, values, trials = elliptical_slices(rng, residual, values)
+        here *= cos[levels.of_rows]
+        here += sin[levels.of_rows] * there
+        info.trials += trials
+        info.slices += 1
+        return cos, sin, values
 
     def _follow(
         self, rng: Generator, given: Conditional, x: Array, info: GibbsInfo
