@@ -178,7 +178,7 @@ class RowGroups:
         about = partial(self.sites, h, lam, origin=origin)
         return SiteSum((self.merge(h, lam, offset - origin),), about=about)
 
-    def expand(self, merged: Array) -> Array:
+    def expand[T: np.generic](self, merged: NDArray[T]) -> NDArray[T]:
         """Return entries for all predictors, and their pairs, from entries for the groups."""
         if self.inverse is None:
             return merged

@@ -13,8 +13,10 @@ with a fresh draw of the Gaussian distribution; and where r is steep by a trajec
 
 Given the effects of other factors, see :mod:`.factors`, the levels j of one are independent, and K,
 κ and the ellipses are those of a level: p(θ) Z(θ) Π_j Σ_k exp r_j(f_j(θ, ν_jk)). One ellipse for
-all would hardly move. ν belongs to the solver that it was found by: no other one may take that
-one's place before κ is drawn (Andrieu & Roberts 2009, The pseudo-marginal approach).
+all would hardly move; nor would it of a long series, whose ellipses are of stretches of ν, see
+:mod:`pymc_augconj.latents.markov_values`. ν belongs to the solver that it was found by: no other
+one may take that one's place before κ is drawn (Andrieu & Roberts 2009, The pseudo-marginal
+approach).
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ class Tilted:
         self._nu = np.empty((0, 0))
         # The last posterior of move 3, and x of every ν_k there.
         self._at: tuple[Posterior | None, Array] = (None, self._nu)
-        # The same, parameters, and r of every ν_k; and r of the chosen ones, until they move on.
+        # The same, parameters, and r of every ν_k; and the chosen ν_k and r there.
         self._ratios: tuple[Posterior | None, list[Any], Array] = (None, [], self._nu)
         self._present: Array | None = None
         self._chosen: tuple[Posterior | None, Array] = (None, self._nu)
@@ -160,12 +162,9 @@ class Tilted:
         return total if eta.ndim == 2 else total[0]
 
     def _by_level(
-        self,
-        etas: Array,
-        point: Point | None = None,
-        rows: Index | None = None,
+        self, etas: Array, point: Point | None = None, rows: Index | None = None,
         levels: Levels | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return r of every level, (count, levels); of some rows alone, which ``etas`` are of."""
         levels = levels or self._levels
         total = np.zeros((len(etas), levels.count if levels else 1))
@@ -217,6 +216,7 @@ class Tilted:
         self._nu = np.vstack([present, others])
         self._at = (None if len(others) else given.posterior), current[None]
         self._ratios, self._present = (None, [], self._nu), None
+        self._chosen = None, self._nu
 
     def _carried(self, posterior: Posterior) -> Array:
         """Return x of every ν_k, which a step asks for once more."""
@@ -265,8 +265,9 @@ class Tilted:
         if self._levels is not None:
             return self._draw_levels(rng, given, current, info, self._levels)
         follow = self.follows and given.posterior.differentiable
-        x = self._draw_stretches(rng, given, current, info)
-        if x is not None:
+        sets = given.posterior.stretches(rng) if self._are_single else []
+        if sets:
+            x = self._draw_stretches(rng, given, current, sets, info)
             if follow:
                 x, self.value = self._follow(rng, given, x, info)
             return x
@@ -319,20 +320,17 @@ class Tilted:
         return posterior.coordinates(posterior.whitened(mean) + away)
 
     def _draw_stretches(
-        self, rng: Generator, given: Conditional, current: Array, info: GibbsInfo
-    ) -> Array | None:
-        """Return the same by ellipses of stretches of ν, None where the posterior has none."""
-        posterior = given.posterior
-        sets = posterior.stretches(rng) if self._are_single else []
-        if not sets:
-            return None
-        known, nu = self._chosen
+        self, rng: Generator, given: Conditional, current: Array,
+        sets: list[tuple[Index, Index]], info: GibbsInfo,
+    ) -> Array:  # fmt: skip
+        """Return the same, each stretch of ν by an ellipse of its own."""
+        posterior, eta, (known, nu) = given.posterior, given.predictor(current), self._chosen
+        # Of these latents alone.
+        self._chosen = None, nu
         if known is not posterior:
             nu = posterior.solve(rng, current)
-        eta = given.predictor(current)
-        for of_nu, of_groups in sets:
-            of_rows = of_groups if self._groups.inverse is None else of_groups[self._groups.inverse]
-            levels = Levels(of_rows, of_nu, int(of_rows.max()) + 1)
+        for of_nu, of_groups in sets * (self._slices or 1):
+            levels = Levels(self._groups.expand(of_groups), of_nu, int(of_groups.max()) + 1)
             moves, fresh = of_nu >= 0, rng.standard_normal(nu.size)
             both = np.where(moves, [nu, fresh], 0.0)
             here, there = given.predictor(posterior.root(both)) - given.prior.offset
@@ -344,16 +342,12 @@ class Tilted:
         return posterior.apply(nu)
 
     def _turn(
-        self,
-        rng: Generator,
-        levels: Levels,
-        values: Array,
-        ellipse: tuple[Array, Array, Array],
+        self, rng: Generator, levels: Levels, values: Array, ellipse: tuple[Array, Array, Array],
         info: GibbsInfo,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array]:  # fmt: skip
         """Return cos φ and sin φ of every level, and r there; move ``here`` to that point.
 
-        ``ellipse`` are the predictors of its centre, and ``here`` and another point without it.
+        ``ellipse`` has the predictors of its centre, and of two of its points relative to that.
         """
         centre, here, there = ellipse
         left = [np.arange(centre.size)]
