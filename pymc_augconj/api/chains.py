@@ -197,13 +197,20 @@ class _Bar:
         self.progress.update(self._lines[number], completed=count)
 
 
-def warn_of_few_draws(tree: Any, step: PythonGibbs) -> None:
-    """Name the variables with few effective draws in PyMC's log, if draws suffice to tell."""
+def warn_of_signs(tree: Any, step: PythonGibbs, model: Model) -> None:
+    """Write into PyMC's log what draws show to be wrong, if there are any."""
     if not isinstance(tree, DataTree) or "posterior" not in tree.children:
         return
+    signs = [*_signs_of_few_draws(tree, step), *signs_of_impropriety(tree, model)]
+    signs += _signs_of_jitter(tree)
+    log_warnings([SamplerWarning(WarningType.CONVERGENCE, each, "warn") for each in signs])
+
+
+def _signs_of_few_draws(tree: DataTree, step: PythonGibbs) -> list[str]:
+    """Return a sentence about variables with few effective draws, if draws suffice to tell."""
     posterior, model = tree["posterior"], step.recognition.model
     if posterior.sizes["draw"] < _FEWEST_CHECKED or posterior.sizes["chain"] < _FEWEST_CHAINS:
-        return
+        return []
     names = [h.name for h in model.hyperparameters]
     names += [block.name for block in model.blocks]
     few: dict[str, float] = {}
@@ -212,7 +219,7 @@ def warn_of_few_draws(tree: Any, step: PythonGibbs) -> None:
             least = float(pm.stats.ess(tree, var_names=[name])[name].min())
             few |= {name: least} if least < _FEW else {}
     if not few:
-        return
+        return []
     listed = ", ".join(f"{name!r} ({least:.0f})" for name, least in few.items())
     augmented = [s for s in model.sites if s.likelihood.has_auxiliary]
     other = "augmented" if step.held else "held"
@@ -230,21 +237,12 @@ def warn_of_few_draws(tree: Any, step: PythonGibbs) -> None:
         tries.append(f"sample with NUTS alone, which updates {' and '.join(left)} already")
     elif model.hyperparameters:
         tries.append("compare with NUTS alone (nutpie) if hyperparameters depend on each other")
-    message = f"The effective sample size is below {_FEW} for {listed}: {', or '.join(tries)}"
-    log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
+    return [f"The effective sample size is below {_FEW} for {listed}: {', or '.join(tries)}"]
 
 
-def warn_of_impropriety(tree: Any, model: Model) -> None:
-    """Name variables whose draws have no scale in PyMC's log."""
-    signs = signs_of_impropriety(tree, model)
-    log_warnings([SamplerWarning(WarningType.CONVERGENCE, each, "warn") for each in signs])
-
-
-def signs_of_impropriety(tree: Any, model: Model) -> list[str]:
+def signs_of_impropriety(tree: DataTree, model: Model) -> list[str]:
     """Return a sentence for each variable with an improper prior and draws without a scale."""
     found: list[str] = []
-    if not isinstance(tree, DataTree) or "posterior" not in tree.children:
-        return found
     for name in set(improper_variables(model)).intersection(tree["posterior"].data_vars):
         low, high = np.quantile(np.abs(tree["posterior"][name]), (0.05, 0.95), axis=(0, 1))
         if np.any(high > _WIDEST * low):
@@ -257,25 +255,24 @@ def signs_of_impropriety(tree: Any, model: Model) -> list[str]:
     return found
 
 
-def warn_of_jitter(tree: Any) -> None:
-    """Name processes in PyMC's log whose values are as small as what PyMC adds to their variance.
+def _signs_of_jitter(tree: DataTree) -> list[str]:
+    """Return a sentence for each process as small as what PyMC adds to its variance.
 
     A ``pm.gp.Latent`` is one with a variable for its whitened values, and a variance of 1e-6 more.
     """
-    if not isinstance(tree, DataTree) or "posterior" not in tree.children:
-        return
+    found: list[str] = []
     draws = tree["posterior"].data_vars
     for name in draws:
         whitened = f"{name}_rotated_" in draws
         size = float(np.sqrt(np.mean(draws[name] ** 2))) if whitened else np.inf
         if size < _SMALL_PROCESS:
-            message = (
+            found.append(
                 f"process {name!r}: expected values well above 0.001, the standard deviation of "
                 f"the noise that PyMC adds to every value of a pm.gp.Latent, found {size:.1g} on "
                 "average, so that much of it is that noise; give data in larger units, or multiply "
                 "a process of an amplitude near 1 by its scale"
             )
-            log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
+    return found
 
 
 class BackgroundRun:

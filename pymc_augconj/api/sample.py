@@ -25,14 +25,7 @@ from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
-from .chains import (
-    BackgroundRun,
-    Chains,
-    sample_chains,
-    warn_of_few_draws,
-    warn_of_impropriety,
-    warn_of_jitter,
-)
+from .chains import BackgroundRun, Chains, sample_chains, warn_of_signs
 from .native_step import AugmentedGibbs, Recorder
 from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
 from .step import PythonGibbs
@@ -202,9 +195,7 @@ def sample(
             draws, step=step, model=model, compile_kwargs=compile_kwargs, stored=stored, **kwargs
         )
     if kwargs.get("compute_convergence_checks", True):
-        warn_of_few_draws(tree, step)
-        warn_of_impropriety(tree, user)
-        warn_of_jitter(tree)
+        warn_of_signs(tree, step, user)
     return add_log_likelihood(tree, step, model, user, names) if names else tree
 
 

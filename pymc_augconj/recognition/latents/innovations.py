@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,7 +21,7 @@ from pymc_augconj.block import GaussianStructure, LatentBlock
 from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
+from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, static_shape
 from pymc_augconj.recognition.graph.rewrite import Variables, substitute, without_guards
 from pymc_augconj.typing import Array, Index
 
@@ -83,6 +84,14 @@ class GaussianVariable(GaussianStructure):
         self.size = self.shape[-1] if self.of_vectors else n
         self.input = pt.tensor(f"u[{self.name}]", dtype="float64", shape=(n,))
         self.value_input = pt.tensor(f"value[{self.name}]", dtype="float64", shape=(n,))
+
+    @classmethod
+    def of(
+        cls, model: ModelIndex, rv: Variable, form: str, kind: str, scale: Variable, **more: Any
+    ) -> GaussianVariable:
+        """Return the variable of ``rv``, with its name and shape unless ``more`` has others."""
+        fields: Any = {"name": rv.name, "shape": static_shape(rv)} | more
+        return cls(rv, model.rvs_to_values[rv], form=form, kind=kind, scale=scale, **fields)
 
     @property
     def whitened(self) -> bool:

@@ -87,18 +87,9 @@ def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> lis
         if bounded and model.parents_of([transform.forward(rv.type(), *rv.owner.inputs)]):
             continue  # the bounds would move
         if transform is None or bounded:
-            found.append(
-                _independent(
-                    model,
-                    rv,
-                    type(op).__name__.removesuffix("RV"),
-                    None,
-                    pt.constant(FLAT_STD),
-                    is_flat=True,
-                    has_prior=True,
-                    entry_transform=transform,
-                )
-            )
+            flat = {"is_flat": True, "has_prior": True, "entry_transform": transform}
+            name, std = type(op).__name__.removesuffix("RV"), pt.constant(FLAT_STD)
+            found.append(_independent(model, rv, name, None, std, **flat))
     return sorted(
         found, key=lambda latent: (latent.entry_transform is not None, -latent.total_size)
     )
@@ -118,37 +109,21 @@ def _independent(
 ) -> GaussianVariable:
     """Return a variable of independent normal entries; ``more`` are further attributes."""
     shape = static_shape(rv)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name,
-        form=form,
-        kind="diagonal",
-        shape=shape,
-        scale=pt.broadcast_to(sigma, shape).ravel(),
-        mean=None if mu is None else pt.broadcast_to(mu, shape),
-        **more,
-    )
+    mean = None if mu is None else pt.broadcast_to(mu, shape)
+    std = pt.broadcast_to(sigma, shape).ravel()
+    return GaussianVariable.of(model, rv, form, "diagonal", std, mean=mean, **more)
 
 
 def _from_zero_sum(
     model: ModelIndex, rv: Variable, transform: ZeroSumTransform
 ) -> GaussianVariable:
-    value = model.rvs_to_values[rv]
     (sigma, _) = rv.owner.op.dist_params(rv.owner)
     full = static_shape(rv)
     axes = normalize_axis_tuple(transform.zerosum_axes, len(full))
     shape = tuple(n - (axis in axes) for axis, n in enumerate(full))
-    return GaussianVariable(
-        rv,
-        value,
-        name=value.name,
-        form="zero-sum normal",
-        kind="diagonal",
-        shape=shape,
-        scale=pt.broadcast_to(sigma, shape).ravel(),
-        transform=transform,
-    )
+    fields = {"name": model.rvs_to_values[rv].name, "shape": shape, "transform": transform}
+    std = pt.broadcast_to(sigma, shape).ravel()
+    return GaussianVariable.of(model, rv, "zero-sum normal", "diagonal", std, **fields)
 
 
 def _from_multivariate_normal(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
@@ -178,36 +153,20 @@ def _multivariate(
     scale = cov if factor is None else factor
     if scale.ndim > 2:
         scale = scale.squeeze(tuple(range(scale.ndim - 2)))
-    shape = static_shape(rv)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name,
-        form="multivariate normal",
-        kind="dense" if factor is None else "factor",
-        shape=shape,
-        scale=scale,
-        mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
-        of_vectors=True,
-    )
+    mean = None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, static_shape(rv))
+    form, kind = "multivariate normal", "dense" if factor is None else "factor"
+    return GaussianVariable.of(model, rv, form, kind, scale, mean=mean, of_vectors=True)
 
 
 def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     """Return a variable of :class:`.SparseNormal`, the package's own."""
     block = rv.owner.op.block
     mu, entries = rv.owner.op.dist_params(rv.owner)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name,
-        form=f"{rv.owner.op.label}, by its precision",
-        kind=block.kind,
-        shape=block.shape,
-        scale=entries,
-        mean=None if _is_constant(mu, 0.0) else mu,
-        entries=block.entries,
-        order=block.order,
-    )
+    form, mean = f"{rv.owner.op.label}, by its precision", None if _is_constant(mu, 0.0) else mu
+    return GaussianVariable.of(
+        model, rv, form, block.kind, entries,
+        shape=block.shape, mean=mean, entries=block.entries, order=block.order,
+    )  # fmt: skip
 
 
 def _cholesky_factor(cov: Variable) -> Variable | None:
@@ -262,18 +221,11 @@ def _from_cumulative(model: ModelIndex, rv: Variable) -> GaussianVariable | None
     rows = np.concatenate([values, values[1:], values[:-1]])
     cols = np.concatenate([values, values[:-1], values[1:]])
     diagonal = np.where(values < size - 1, 2.0, 1.0)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name,
-        form="steps of a random walk",
-        kind="precision",
-        shape=shape,
-        scale=pt.constant(np.concatenate([diagonal, np.full(2 * size - 2, -1.0)])),
-        product=nodes[0].outputs[0],
-        entries=np.stack([rows, cols]),
-        factor=factor,
-    )
+    Q = pt.constant(np.concatenate([diagonal, np.full(2 * size - 2, -1.0)]))
+    return GaussianVariable.of(
+        model, rv, "steps of a random walk", "precision", Q,
+        product=nodes[0].outputs[0], entries=np.stack([rows, cols]), factor=factor,
+    )  # fmt: skip
 
 
 def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
@@ -299,19 +251,15 @@ def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     if len(products) != 1:
         return None
     node = products.pop()
-    is_markov = isinstance(node.op, MarkovRoot)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name.removesuffix("_rotated_"),
-        form="GP (whitened), in linear time" if is_markov else "GP (whitened)",
-        kind="markov" if is_markov else "dense",
-        shape=static_shape(rv),
-        scale=node.inputs[1] if is_markov else node.inputs[0].owner.inputs[0],
-        of_vectors=True,
-        product=node.outputs[0],
-        inputs=inputs_of(node) if is_markov else None,
-    )
+    if isinstance(node.op, MarkovRoot):
+        form, kind, scale = "GP (whitened), in linear time", "markov", node.inputs[1]
+    else:
+        form, kind, scale = "GP (whitened)", "dense", node.inputs[0].owner.inputs[0]
+    inputs = inputs_of(node) if kind == "markov" else None
+    return GaussianVariable.of(
+        model, rv, form, kind, scale, name=rv.name.removesuffix("_rotated_"),
+        of_vectors=True, product=node.outputs[0], inputs=inputs,
+    )  # fmt: skip
 
 
 def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
@@ -319,17 +267,10 @@ def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     found = grid_product(model, rv)
     if found is None:
         return None
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name.removesuffix("_rotated_"),
-        form="GP on a grid (whitened)",
-        kind="kronecker",
-        shape=static_shape(rv),
-        scale=found.scale,
-        product=found.product,
-        grid=found.grid,
-    )
+    return GaussianVariable.of(
+        model, rv, "GP on a grid (whitened)", "kronecker", found.scale,
+        name=rv.name.removesuffix("_rotated_"), product=found.product, grid=found.grid,
+    )  # fmt: skip
 
 
 def _is_whitened_product(node: Apply, variable: Variable) -> bool:

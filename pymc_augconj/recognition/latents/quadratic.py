@@ -106,19 +106,11 @@ def read_quadratic(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     log_factor = numbers.log_factor(mean, [*near, initial])
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
     is_zero = isinstance(mean, Constant) and not np.any(mean.data)
-    return GaussianVariable(
-        rv,
-        model.rvs_to_values[rv],
-        name=rv.name,
-        form=f"{name}, by its precision",
-        kind=graph.kind,
-        shape=shape,
-        scale=graph.entries,
-        mean=None if is_zero else mean,
-        precision=graph,
-        log_factor=log_factor,
+    return GaussianVariable.of(
+        model, rv, f"{name}, by its precision", graph.kind, graph.entries,
+        mean=None if is_zero else mean, precision=graph, log_factor=log_factor,
         log_peak=numbers.log_peak(mean, log_factor),
-    )
+    )  # fmt: skip
 
 
 def _density(model: ModelIndex, rv: Variable, shape: tuple[int, ...]) -> _Density | None:

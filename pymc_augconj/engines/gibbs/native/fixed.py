@@ -43,13 +43,7 @@ _LARGEST_STD, _DRAWS = 1.5, 64
 
 
 class FixedLoop(NativeLoop):
-    """Makes such steps; see :class:`.NativeLoop`.
-
-    Raises
-    ------
-    NoTapeError
-        If it cannot make the model's steps.
-    """
+    """Makes such steps; raises like :class:`.NativeLoop`."""
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         chain, model = sampler.chain, sampler.model

@@ -53,19 +53,11 @@ def run_steps(
     outputs: Array,
     stats: Array,
 ) -> None:
-    """Make steps.
+    """Make steps, overwriting the whitened latents v.
 
-    Parameters
-    ----------
-    rng, g
-    v : ndarray
-        The whitened latents; overwritten.
-    proposals, slices : int
-        Fresh vectors that are proposed, and that span ellipses.
-    outputs : ndarray, shape (count, D)
-        Written, the whitened latents of each step.
-    stats : ndarray, shape (4, count)
-        Written: log densities, elliptical slices, evaluations that these took, and r.
+    So many fresh vectors are ``proposals``, and span ellipses (``slices``). Written are the
+    whitened latents of each step, ``outputs`` of shape (count, D); and log densities, elliptical
+    slices, evaluations that these took and r, ``stats`` of shape (4, count).
     """
     size, n, count = v.size, g.centre.size, proposals + slices
     z, shares, eta = np.empty((count, size)), np.empty((1, count)), np.empty(n)

@@ -277,13 +277,8 @@ def slice_ellipse(
 ) -> tuple[float, float, float, int]:
     """Return cos φ and sin φ of the next predictors, r there, and the evaluations.
 
-    Parameters
-    ----------
-    rng, tapes, file, h, lam
-    centre, here, there : ndarray
-        The centre of the ellipse, and the present and fresh predictors less that.
-    value : float
-        The present r.
+    ``here`` and ``there`` are the present and the fresh predictors less the ellipse's ``centre``,
+    and ``value`` is the present r.
     """
     eta = np.empty(centre.size)
     level = value + math.log1p(-rng.random())

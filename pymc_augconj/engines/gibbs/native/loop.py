@@ -100,24 +100,12 @@ class Block:
 
 
 class NativeLoop:
-    """Makes steps of the chains of one model.
+    """Makes steps of the chains of one model, those of the Python step ``sampler``.
 
-    Parameters
-    ----------
-    sampler : GibbsSampler
-        The Python step.
-    point : mapping
-    recorded : OnTape, optional
-        A function of the point whose values are recorded too, unless it has no tape.
-    beside : sequence of GibbsSampler
-        Those of latents that are drawn after the first ones, which they multiply.
-    ridges : sequence of Ridge
-        Of all; they are moved along before the others are drawn.
-
-    Raises
-    ------
-    NoTapeError
-        If it cannot make the model's steps.
+    Values of ``recorded``, a function of the point, are recorded too, unless it has no tape. The
+    samplers ``beside`` are those of latents that are drawn after the first ones, which they
+    multiply; values move along the ``ridges`` of all before that. Raises NoTapeError if it cannot
+    make the model's steps.
     """
 
     def _read_block(

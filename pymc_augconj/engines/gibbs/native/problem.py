@@ -176,12 +176,8 @@ def make_problem(
     """Return a model for the native loop, its vectors by entry, and what is recorded.
 
     ``point`` is that of the chain, and ``change`` is applied to its sites. ``columns`` are those of
-    values of several chains, if others draw some, and values of them move along ``ridges``.
-
-    Raises
-    ------
-    NoTapeError
-        If the step of this model is Python's alone.
+    values of several chains, if others draw some, and values of them move along ``ridges``. Raises
+    NoTapeError if the step of this model is Python's alone.
     """
     pattern = _pattern(chain, point, is_alone=not columns)
     model, tape = chain.model, TapeBuilder()

@@ -78,20 +78,8 @@ def read_row_tape(
 ) -> RowTape:
     """Return the log density of an observed variable.
 
-    Parameters
-    ----------
-    data : SiteData
-    params : mapping
-        Numbers or registers of the model's tape.
-    values : mapping
-        The parameters' present values.
-    tape : TapeBuilder
-        That of the model.
-
-    Raises
-    ------
-    NoTapeError
-        If its formula cannot be written on a tape.
+    ``params`` are numbers, or registers of the model's ``tape``, with the present ``values``.
+    Raises NoTapeError if its formula cannot be written on a tape.
     """
     (count, size), own = data.site.shape, TapeBuilder()
     likelihood: Any = data.site.likelihood  # called with registers in place of arrays
