@@ -105,7 +105,7 @@ def sweeps(data: str, name: str, likelihood: str):
     C, m = squared_exponential(X, np.exp(1.5), np.exp(2.0)), np.zeros(y.size)
     sites = density(likelihood, y)
     ep_seconds, (state, ep) = least_time(lambda: run_ep(C, m, sites, tol=1e-6))
-    qp_seconds, (_, qp) = least_time(lambda: run_qp(C, m, sites, state, tol=1e-6))
+    qp_seconds, (_, qp) = least_time(lambda: run_qp(C, m, sites, (state.h, state.lam), tol=1e-6))
     return {
         "ep": ep_seconds / ep.evaluations,
         "qp": qp_seconds / qp.evaluations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -29,12 +30,12 @@ def dense_prior(C, m):
 
 
 def run_ep(C, m, sites, start=None, *, power=1.0, solver=solve, **options):
-    """Return state and info of EP; ``sites`` are a density, or groups of these."""
+    """Return sites and diagnostics of EP; ``sites`` are a density, or groups of these."""
     groups = sites if isinstance(sites, Sequence) else (SiteGroup(slice(None), sites),)
-    result = solver(EPObjective(dense_prior(C, m), groups, power), start, **options)
-    return result.state, result.info
+    end = solver(EPObjective(dense_prior(C, m), groups, power), start, **options)
+    return end.evaluation, SimpleNamespace(**end.diagnostics)
 
 
 def run_qp(*args, **options):
-    """Return state and info of QP, like :func:`run_ep`."""
+    """Return sites and diagnostics of QP, like :func:`run_ep`."""
     return run_ep(*args, solver=solve_qp, **options)

@@ -250,7 +250,7 @@ class FitOutcome:
     iterations: list[Iteration] = field(default_factory=list)
     #: Of the objective at θ, by entry of the point.
     gradient: dict[str, Array] = field(default_factory=dict)
-    #: Numbers and words of the engine; for EP the fields of :class:`.EPInfo`.
+    #: Numbers and words of the engine; for EP those of :meth:`.Recorder.result`.
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     #: Inducing inputs, by process; where there are any, the sites are those of the weights.
     inducing: dict[str, Array] = field(default_factory=dict)

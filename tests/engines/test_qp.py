@@ -9,7 +9,6 @@ from scipy.special import ndtri
 from benchmarks.ep_on_arrays import dense_prior, run_ep, run_qp
 from pymc_augconj.engines.ep.objective import (
     EPObjective,
-    EPState,
     SiteGroup,
     all_moments,
 )
@@ -89,20 +88,20 @@ def test_fixed_point_agrees_with_its_own_delta(name):
     C, density = problem(name)
     objective = EPObjective(dense_prior(C, np.zeros(25)), (SiteGroup(slice(None), density),))
     ep, qp = solve(objective), solve_qp(objective)
-    assert qp.info.converged
-    at = objective.evaluate(qp.state.h, qp.state.lam)
+    assert qp.converged
+    at = objective.evaluate(qp.evaluation.h, qp.evaluation.lam)
     delta = all_moments(objective.groups, at.cavity_mean, at.cavity_var, delta=True).delta
     np.testing.assert_allclose(at.mean, at.tilted.mean, atol=1e-8)
     np.testing.assert_allclose(np.sqrt(at.var), np.sqrt(at.tilted.var) * (1.0 - delta), rtol=1e-8)
-    assert at.evidence == qp.info.evidence
+    assert at.evidence == qp.evaluation.evidence
     assert (at.var < ep.evaluation.var).all()
 
 
 def test_starts_agree_and_ep_is_the_default():
     C, density = problem("logit")
     start, _ = run_ep(C, np.zeros(25), density)
-    first, info = run_qp(C, np.zeros(25), density, start)
-    for other_start in (None, EPState(np.zeros(25), np.zeros(25))):
+    first, info = run_qp(C, np.zeros(25), density, (start.h, start.lam))
+    for other_start in (None, (np.zeros(25), np.zeros(25))):
         second, other = run_qp(C, np.zeros(25), density, other_start)
         assert other.converged
         np.testing.assert_allclose(first.lam, second.lam, atol=1e-7)
@@ -135,6 +134,6 @@ def test_hard_set_converges(seed):
 def test_too_few_sweeps_are_told():
     C, density = problem("student_t")
     start, _ = run_ep(C, np.zeros(25), density)
-    _, info = run_qp(C, np.zeros(25), density, start, max_iter=1)
+    _, info = run_qp(C, np.zeros(25), density, (start.h, start.lam), max_iter=1)
     assert not info.converged
     assert "increase max_iter" in info.message

@@ -6,14 +6,13 @@ at the sites of the best θ so far. QP has no objective: it starts from EP's sol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration
+from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
@@ -25,20 +24,9 @@ from pymc_augconj.point import Point
 from pymc_augconj.quadrature.tilted import Quadrature
 from pymc_augconj.typing import Array
 
-from .objective import (
-    EPEvaluation,
-    EPInfo,
-    EPObjective,
-    EPResult,
-    EPState,
-    ModelPrior,
-    SiteGroup,
-    Sweep,
-    tilted_quadratures,
-)
+from .objective import EPEvaluation, EPObjective, ModelPrior, SiteGroup, tilted_quadratures
 from .solve import solve, solve_qp
 
-Report = Callable[[Iteration, EPEvaluation], None]
 # The part of a precision that is not the own site's, below which it is rounding.
 _ALONE = 1e-12
 
@@ -166,14 +154,12 @@ class ExpectationPropagation:
         last, evidence, diagnostics = end.evaluation, end.evaluation.bound, end.diagnostics
         bound = family.at(point)
         if self.quantile:
-            result = _record(
-                iterations, search.report, solve_qp,
-                bound.objective, EPState(last.h, last.lam), tol=problem.tol,
-                max_iter=problem.max_iter,
-            )  # fmt: skip
-            last, diagnostics = result.evaluation, _diagnostics(result)
-            converged = converged and result.info.converged
-            message = f"EP: {message}; QP: {_describe(result)}"
+            limits: Any = {"tol": problem.tol, "max_iter": problem.max_iter}
+            end = solve_qp(bound.objective, (last.h, last.lam), report=search.report, **limits)
+            last, diagnostics = end.evaluation, end.diagnostics
+            iterations = [*iterations, *end.iterations]
+            converged = converged and end.converged
+            message = f"EP: {message}; QP: {end.message}"
         return FitOutcome(
             point, last.h, last.lam, evidence, optimum.objective, bound.prior,
             family.priors.groups, family.preferred.name, converged, message, iterations,
@@ -181,58 +167,12 @@ class ExpectationPropagation:
         )  # fmt: skip
 
 
-def _diagnostics(result: EPResult) -> dict[str, float | str]:
-    return {f.name: getattr(result.info, f.name) for f in fields(EPInfo) if f.name != "history"}
-
-
 def _climb(
     bound: _EPBound,
     start: tuple[Array, Array] | None = None,
     *,
-    max_iter: int,
-    tol: float,
-    callback: Report | None = None,
+    callback: Any = None,
     **options: Any,
 ) -> Climb[EPEvaluation]:
     """Run EP as an inner optimiser run; ``options`` are those of ``solve``."""
-    iterations: list[Iteration] = []
-    state = None if start is None else EPState(*start)
-    result = _record(
-        iterations, callback, solve, bound.objective, state,
-        tol=tol, max_iter=max_iter, **options,
-    )  # fmt: skip
-    return Climb(
-        result.evaluation, result.info.converged, _describe(result), iterations,
-        _diagnostics(result),
-    )  # fmt: skip
-
-
-def _record(
-    iterations: list[Iteration],
-    callback: Report | None,
-    run: Callable[..., EPResult],
-    objective: EPObjective,
-    state: EPState | None,
-    **options: Any,
-) -> EPResult:
-    start = len(iterations)
-
-    def report(sweep: Sweep, at: EPEvaluation) -> None:
-        done = Iteration(
-            len(iterations) - start + 1, at.bound, at.expected, at.divergence, at.residual,
-            sweep.damping or 1.0, sweep.damping is None,
-        )  # fmt: skip
-        iterations.append(done)
-        if callback is not None:
-            callback(done, at)
-
-    return run(objective, state, report=report, **options)
-
-
-def _describe(result: EPResult) -> str:
-    info = result.info
-    return (
-        f"{info.message} ({info.method}, {info.sweeps} sweeps, damping {info.damping:.2g}, "
-        f"{info.n_negative} negative sites, smallest cavity precision "
-        f"{info.smallest_cavity_precision:.1e})"
-    )
+    return solve(bound.objective, start, report=callback, **options)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import Evaluation
+from pymc_augconj.engines.base import Climb, Evaluation, Iteration
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
@@ -220,59 +220,8 @@ def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrat
     return quadratures
 
 
-@dataclass(frozen=True)
-class EPState:
-    """The sites exp(h f − ½ λ f²), each of shape (N,), from which a run can continue."""
-
-    h: Array
-    lam: Array
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Record of one sweep; ``damping`` is None for an extrapolation or an outer step."""
-
-    residual: float
-    evidence: float
-    damping: float | None
-    n_negative: int
-    smallest_cavity_precision: float
-
-
-@dataclass(frozen=True)
-class EPInfo:
-    """Report of a run."""
-
-    converged: bool
-    message: str
-    # "parallel", "sequential", or "double loop" if sweeps alone failed.
-    method: str
-    residual: float
-    evidence: float
-    sweeps: int
-    # Sets of tilted moments, those of rejected sweeps included.
-    evaluations: int
-    # The smallest of an accepted sweep.
-    damping: float
-    n_negative: int
-    smallest_cavity_precision: float
-    quadrature_error: float
-    history: list[Sweep] = field(repr=False, default_factory=list)
-
-
-@dataclass
-class EPResult:
-    """The last evaluation and the info of a run."""
-
-    evaluation: EPEvaluation
-    info: EPInfo
-
-    @property
-    def state(self) -> EPState:
-        return EPState(self.evaluation.h, self.evaluation.lam)
-
-
-Report = Callable[[Sweep, EPEvaluation], None]
+#: Called after every sweep.
+Report = Callable[[Iteration, EPEvaluation], object]
 
 
 class Recorder:
@@ -282,13 +231,15 @@ class Recorder:
         self, objective: EPObjective, max_iter: int, tol: float, report: Report | None
     ) -> None:
         self.objective, self.max_iter, self.tol, self._report = objective, max_iter, tol, report
-        self.history: list[Sweep] = []
-        self.evaluations = 0
+        self.history: list[Iteration] = []
+        #: Sweeps, and outer steps without an evidence; sets of tilted moments, those of rejected
+        #: sweeps included.
+        self.sweeps = self.evaluations = 0
 
     @property
     def left(self) -> int:
         """Number of remaining sweeps."""
-        return self.max_iter - len(self.history)
+        return self.max_iter - self.sweeps
 
     def attempt(self, h: Array, lam: Array) -> EPEvaluation | None:
         """Return the evaluation at these sites, or None if it fails."""
@@ -301,33 +252,39 @@ class Recorder:
             return None
 
     def accept(self, at: EPEvaluation, damping: float | None) -> None:
-        """Record one sweep."""
-        sweep = Sweep(
-            at.residual, at.evidence, damping, at.n_negative, at.smallest_cavity_precision
-        )
+        """Record one sweep; ``damping`` is None for an extrapolation or an outer step."""
+        self.sweeps += 1
+        sweep = Iteration(
+            len(self.history) + 1, at.bound, at.expected, at.divergence, at.residual,
+            damping or 1.0, damping is None,
+        )  # fmt: skip
         self.history.append(sweep)
         if self._report is not None:
             self._report(sweep, at)
 
-    def result(self, at: EPEvaluation, method: str, failure: str) -> EPResult:
-        """Return the end of the run."""
+    def result(self, at: EPEvaluation, method: str, failure: str) -> Climb[EPEvaluation]:
+        """Return the end of the run: "parallel" or "sequential" sweeps, or a "double loop"."""
         converged = at.residual <= self.tol
         message = f"converged: residual {at.residual:.1e} ≤ {self.tol:.1e}"
         if not converged:
             message = f"{failure}; the residual is {at.residual:.1e} > {self.tol:.1e}"
-        dampings = [s.damping for s in self.history if s.damping is not None]
-        info = EPInfo(
-            converged=converged,
-            message=message,
-            method=method,
-            residual=at.residual,
-            evidence=at.evidence,
-            sweeps=len(self.history),
-            evaluations=self.evaluations,
-            damping=min(dampings, default=1.0),
-            n_negative=at.n_negative,
-            smallest_cavity_precision=at.smallest_cavity_precision,
-            quadrature_error=0.0 if at.tilted.error is None else float(at.tilted.error.max()),
-            history=self.history,
+        damping = min((s.rate for s in self.history if not s.extrapolated), default=1.0)
+        error = 0.0 if at.tilted.error is None else float(at.tilted.error.max())
+        diagnostics: dict[str, float | str] = {
+            "converged": converged,
+            "message": message,
+            "method": method,
+            "residual": at.residual,
+            "evidence": at.evidence,
+            "sweeps": self.sweeps,
+            "evaluations": self.evaluations,
+            "damping": damping,
+            "n_negative": at.n_negative,
+            "smallest_cavity_precision": at.smallest_cavity_precision,
+            "quadrature_error": error,
+        }
+        message += (
+            f" ({method}, {self.sweeps} sweeps, damping {damping:.2g}, {at.n_negative} negative "
+            f"sites, smallest cavity precision {at.smallest_cavity_precision:.1e})"
         )
-        return EPResult(at, info)
+        return Climb(at, converged, message, self.history, diagnostics)

@@ -43,6 +43,7 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import cho_solve
 
+from pymc_augconj.engines.base import Climb
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.dense import cholesky_with_jitter
@@ -52,11 +53,8 @@ from pymc_augconj.typing import Array
 from .objective import (
     EPEvaluation,
     EPObjective,
-    EPResult,
-    EPState,
     Recorder,
     Report,
-    Sweep,
     all_moments,
 )
 from .sweeps import sweep_parallel, sweep_sequential
@@ -124,7 +122,7 @@ def tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]
 
 def solve(
     objective: EPObjective,
-    start: EPState | None = None,
+    start: tuple[Array, Array] | None = None,
     *,
     schedule: Literal["parallel", "sequential"] = "parallel",
     damping: float = 1.0,
@@ -133,10 +131,10 @@ def solve(
     accelerate: bool = True,
     double_loop: bool = True,
     report: Report | None = None,
-) -> EPResult:
-    """Find a fixed point of EP."""
+) -> Climb[EPEvaluation]:
+    """Find a fixed point of EP, from sites (h, λ)."""
     recorder = Recorder(objective, max_iter, tol, report)
-    current = None if start is None else recorder.attempt(start.h, start.lam)
+    current = None if start is None else recorder.attempt(*start)
     if current is None:
         current = objective.at_prior()
         recorder.evaluations += 1
@@ -202,9 +200,7 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         outer += 1
         if candidate is None:
             # The sites' own cavities are not yet proper, only the cavities of the outer loop.
-            least = float((tau - objective.power * lam).min())
-            negative = int(np.count_nonzero(lam < 0.0))
-            recorder.history.append(Sweep(np.inf, np.nan, None, negative, least))
+            recorder.sweeps += 1
             continue
         recorder.accept(candidate, None)
         best = candidate if candidate.residual < best.residual else best
@@ -311,21 +307,20 @@ _SHORTEST_STEP = 1.0 / 64.0
 
 def solve_qp(
     objective: EPObjective,
-    start: EPState | None = None,
+    start: tuple[Array, Array] | None = None,
     *,
     damping: float = 1.0,
     tol: float = 1e-8,
     max_iter: int = 400,
     accelerate: bool = True,
     report: Report | None = None,
-) -> EPResult:
+) -> Climb[EPEvaluation]:
     """Find a fixed point of QP; its residual is evaluated with the δ of the state."""
     if start is None:
-        start = solve(
-            objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate
-        ).state
+        end = solve(objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate)
+        start = end.evaluation.h, end.evaluation.lam
     recorder = Recorder(objective, max_iter, tol, report)
-    current = recorder.attempt(start.h, start.lam)
+    current = recorder.attempt(*start)
     if current is None:
         current = objective.at_prior()
     best, held, failure, repelled = None, np.ones(current.h.size), "", False

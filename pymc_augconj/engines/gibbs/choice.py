@@ -44,7 +44,6 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import held_names
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
 
 from .factors import choose_factors
 from .pooled import pool
@@ -106,28 +105,18 @@ def _is_probit(site: Site, point: Point) -> bool:
     """Return whether ω of a class or count is none that the compiled loop draws."""
     kind = site.likelihood
     has_own = kind.discrete and kind.has_auxiliary and kind.n_predictors == 1
-    return has_own and _as_logistic(site, point) is None
-
-
-def _as_logistic(site: Site, point: Point) -> tuple[Array, Array] | None:
-    """Return a and b of exp(a η) / (1 + exp η)ᵇ, if the density of every observation is that."""
-    read = getattr(site.likelihood, "as_logistic", None)
-    found: tuple[Array, Array] | None = (
-        read(site.y(point), site.params(point)) if read is not None else None
-    )
-    return found
+    return has_own and kind.as_logistic(site.y(point), site.params(point)) is None
 
 
 def _has_one_precision(site: Site, point: Point) -> bool:
     """Return whether all sites are exact, with one precision, which leaves a grid its structure."""
-    normal = getattr(site.likelihood, "as_normal", None)
-    found = normal(site.y(point), site.params(point)) if normal else None
+    found = site.likelihood.as_normal(site.y(point), site.params(point))
     return found is not None and np.size(found[1]) == 1
 
 
 def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Point]) -> bool:
     """Return whether ω is too precise at the overall rate; the more so where rows are summed."""
-    found = _as_logistic(site, points[0])
+    found = site.likelihood.as_logistic(site.y(points[0]), site.params(points[0]))
     if found is None:
         return False
     p = (found[0].sum() + 0.5) / (np.broadcast_to(found[1], site.size).sum() + 1.0)

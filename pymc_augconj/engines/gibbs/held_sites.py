@@ -22,7 +22,6 @@ import numpy as np
 
 from pymc_augconj.engines.base import Evaluation, SiteRule
 from pymc_augconj.engines.ep.fit import EPFamily
-from pymc_augconj.engines.ep.objective import EPState
 from pymc_augconj.engines.ep.solve import solve
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import (
@@ -346,9 +345,8 @@ class HeldSites:
         if any(site.shape[0] > 1 for site in sites):
             return None
         family = EPFamily(self._model, [point, *self._probes], 1.0)
-        state = None if start is None else EPState(*start)
         objective = family.at(point).objective
-        end = solve(objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False).evaluation
+        end = solve(objective, start, max_iter=_MAX_ITER, tol=_TOL, double_loop=False).evaluation
         return _Chosen(end.h, end.lam, end.mean, end.cov[: end.h.size])
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> _Chosen:
