@@ -12,7 +12,6 @@ from numba import typeof
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
-from pymc_augconj.engines.gibbs.native import sums
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver

@@ -13,11 +13,10 @@
 ``loop``          a chain's steps by it, from point to point
 ``precisions``    latents that are not independent
 ``problem``       a model as the arrays that the loop reads
-``rows``          the rows of a model: designs on the tape, and sites
+``rows``          the rows of a model: designs on the tape, sites, and sums over them
 ``row_tapes``     log densities of held sites
 ``shared``        values of several blocks of latents that are drawn in turn, and ridges
 ``slices``        updates of hyperparameters, and what tuning learns
-``sums``          sums over observations as polynomials of registers
 ``work``          arrays that the loop overwrites
 ================  ========================================================================
 """

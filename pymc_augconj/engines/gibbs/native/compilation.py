@@ -14,8 +14,8 @@ from .entries import Design, Entries
 from .precisions import Roots
 from .problem import Problem
 from .row_tapes import RowTape, RowTapes
+from .rows import Polynomial
 from .shared import Shared
-from .sums import Polynomial
 from .work import Work
 
 pass_by_reference(Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work)

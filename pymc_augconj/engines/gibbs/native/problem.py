@@ -3,7 +3,7 @@
 The model has normal latents and a known design, up to factors that depend on θ; those that are not
 independent are in :mod:`.precisions`. Its log
 prior, scales, coefficients and offsets are on one tape; what it sums over observations is a
-polynomial of the registers, see :mod:`.sums`, and their sites are those of :mod:`.rows`.
+polynomial of the registers, see :mod:`.rows`, and their sites are those of :mod:`.rows`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ from .precisions import (
     read_scales,
 )
 from .row_tapes import RowTapes, join
-from .rows import Rows, Slot, read_rows, read_slots
+from .rows import Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
 from .shared import Columns, Shared, read_shared
-from .sums import Polynomial, SumBuilder
 
 #: Updates of hyperparameters that the loop makes.
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
