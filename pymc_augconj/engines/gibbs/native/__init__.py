@@ -11,11 +11,10 @@
 ``held``          held sites, and elliptical slices
 ``kernel``        the loop
 ``loop``          a chain's steps by it, from point to point
-``precisions``    latents that are not independent
+``precisions``    latents that are not independent, or share values with other blocks
 ``problem``       a model as the arrays that the loop reads
 ``rows``          the rows of a model: designs on the tape, sites, and sums over them
 ``row_tapes``     log densities of held sites
-``shared``        values of several blocks of latents that are drawn in turn, and ridges
 ``slices``        updates of hyperparameters, and what tuning learns
 ``work``          arrays that the loop overwrites
 ================  ========================================================================

@@ -11,11 +11,10 @@ from numba.core.compiler import Compiler
 from pymc_augconj.python_mode.records import pass_by_reference
 
 from .entries import Design, Entries
-from .precisions import Roots
+from .precisions import Roots, Shared
 from .problem import Problem
 from .row_tapes import RowTape, RowTapes
 from .rows import Polynomial
-from .shared import Shared
 from .work import Work
 
 pass_by_reference(Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work)

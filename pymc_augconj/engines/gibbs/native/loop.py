@@ -19,9 +19,8 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
-from .precisions import coordinates
+from .precisions import Columns, coordinates
 from .problem import MOVES, columns_of, make_problem
-from .shared import Columns
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9

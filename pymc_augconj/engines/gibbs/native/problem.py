@@ -33,17 +33,19 @@ from pymc_augconj.typing import Array, Index
 
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
+    Columns,
     Precisions,
     Roots,
+    Shared,
     join_roots,
     pattern_of_precision,
     read_precisions,
     read_root,
     read_scales,
+    read_shared,
 )
 from .row_tapes import RowTapes, join
 from .rows import Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
-from .shared import Columns, Shared, read_shared
 
 #: Updates of hyperparameters that the loop makes.
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
