@@ -4,7 +4,6 @@
 ``compilation``   decorators of compiled functions
 ``density``       the log density of hyperparameters
 ``entries``       vectors that are updated by entry, and designs of rows
-``entry_slices``  their updates
 ``factors``       steps of one factor after another, for normal observations
 ``fixed``         a chain's steps where nothing is learned and all sites are held
 ``fixed_kernel``  the loop of these

@@ -38,7 +38,6 @@ from .density import (
     read_row,
 )
 from .entries import Entries
-from .entry_slices import update_entries
 from .held import (
     OF_PARAMETERS,
     add_up,
@@ -54,7 +53,7 @@ from .held import (
 )
 from .problem import Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
-from .slices import Learned, update
+from .slices import Learned, update, update_entries
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations

@@ -17,7 +17,7 @@ OF_CURVES = 6
 NO, YES = np.array([False, True])
 
 #: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor,
-#: START log r where a move along a level begins. COUNT and FAILED are of :mod:`.entry_slices`.
+#: START log r where a move along a level begins. COUNT and FAILED are of :mod:`.slices`.
 VALUE, EVIDENCE, FIT, REST, BASE, START, COUNT, FAILED = range(8)
 
 
