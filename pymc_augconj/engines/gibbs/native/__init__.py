@@ -6,8 +6,7 @@
 ``entries``       vectors that are updated by entry, and designs of rows
 ``factors``       steps of one factor after another, for normal observations
 ``fixed``         a chain's steps where nothing is learned and all sites are held
-``fixed_kernel``  the loop of these
-``held``          held sites, and elliptical slices
+``held``          held sites, and elliptical slices; the loop of ``fixed``
 ``kernel``        the loop
 ``loop``          a chain's steps by it, from point to point
 ``precisions``    latents that are not independent, or share values with other blocks
