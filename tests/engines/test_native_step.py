@@ -12,6 +12,7 @@ from numba import typeof
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
+from pymc_augconj.engines.gibbs.native import rows as native_rows
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
@@ -684,8 +685,8 @@ def test_sums_of_pieces_are_those_of_all(monkeypatch):
     place, of = rng.integers(4, size=200), rng.integers(-1, 2, size=200)
     value = rng.integers(-2, 3, size=200).astype(float)
     for together in (1 << 18, 7):
-        monkeypatch.setattr(sums, "_TOGETHER", together)
-        builder = sums.SumBuilder()
+        monkeypatch.setattr(native_rows, "_TOGETHER", together)
+        builder = native_rows.SumBuilder()
         builder.add(factors, place, value, of)
         builder.add(factors[:1] * 3, 2, np.zeros(200))
         found.append(builder.finish())

@@ -64,9 +64,9 @@ class FixedLoop(NativeLoop):
             params = read_params(data, tape, {})
             tapes.append(read_row_tape(data, params, data.site.params(point), tape))
         self._tapes, registers = join(tapes), tape.finish().start
-        from . import fixed_kernel, held  # which import Numba
+        from . import held  # which imports Numba
 
-        self._fixed = fixed_kernel
+        self._kernel = held
         for part in (0, 1):
             held.read_part(self._tapes, registers, self._tapes.file, part)
         self.layout = make_layout(plan, model.blocks, np.arange(size))
@@ -102,7 +102,7 @@ class FixedLoop(NativeLoop):
             *(posterior.whitened(x), given.predictor(x) - prior.offset, design, is_normal),
         )
         fields: Any = (self._tapes, *(np.array(a, order="C") for a in arrays), base)
-        found = self._fixed.Given(*fields)
+        found = self._kernel.Given(*fields)
         evidence = posterior.log_normalizer + given.constant
         self._given = sites.h, found, evidence
         return found, evidence
@@ -116,7 +116,7 @@ class FixedLoop(NativeLoop):
             return self._block_of(outputs[:0], np.empty((6, 0)), point)
         given, evidence = self._conditioned(sampler, point)
         v, slices = self._v.copy(), max(1, _held(sampler)[1].count - _INSTEAD)
-        self._fixed.run_steps(rng, given, v, _PROPOSALS, slices, outputs, stats)
+        self._kernel.run_steps(rng, given, v, _PROPOSALS, slices, outputs, stats)
         self._v = v
         prior, stop = sampler.chain.priors.at(point).factorized(), 0
         for b in prior.blocks:
