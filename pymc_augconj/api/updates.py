@@ -16,8 +16,13 @@ from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
-from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING, elliptical_slice
-from pymc_augconj.engines.gibbs.entry_slice import entry_slices
+from pymc_augconj.engines.gibbs.elliptical import (
+    ANY,
+    FEW,
+    REVERSING,
+    elliptical_slice,
+    entry_slices,
+)
 from pymc_augconj.engines.gibbs.state import Target
 from pymc_augconj.typing import Array, Generator
 

@@ -3,8 +3,7 @@
 ===============  =======================================================
 ``chain``        a chain's model and parts, and coordinates of its latents
 ``choice``       whether sites are held where there is an auxiliary variable too
-``elliptical``   elliptical slices and Hamiltonian trajectories
-``entry_slice``  slices of all entries of a vector at once
+``elliptical``   elliptical slices, Hamiltonian trajectories, slices of independent entries
 ``factors``      effects of one factor after another, where all at once cost too much
 ``followed``     held sites as functions of parameters of their density
 ``held_sites``   held sites, as tuning chooses them

@@ -1,6 +1,6 @@
 """Updates of hyperparameters: slices along ellipses, axes and coordinates, and what is learned.
 
-Slices of all entries of a vector at once, given the latents, are those of :mod:`..entry_slice`.
+Slices of all entries of a vector at once, given the latents, are those of :mod:`..elliptical`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs import elliptical
-from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING
-from pymc_augconj.engines.gibbs.entry_slice import entry_slices
+from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING, entry_slices
 from pymc_augconj.linalg.sparse_kernels import with_pivot
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index, Mask
