@@ -18,7 +18,6 @@ from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.engines.gibbs.moves import iterative
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.dense import DensePrior

@@ -4,7 +4,7 @@
 ``chain``        a chain's model and parts, and coordinates of its latents
 ``choice``       whether sites are held where there is an auxiliary variable too
 ``elliptical``   elliptical slices, Hamiltonian trajectories, slices of independent entries
-``factors``      effects of one factor after another, where all at once cost too much
+``factors``      effects of one factor after another, or all by conjugate gradients
 ``followed``     held sites as functions of parameters of their density
 ``held_sites``   held sites, as tuning chooses them
 ``moves``        the moves of a step

@@ -34,7 +34,7 @@ from pymc_augconj.typing import Array, Index
 
 from .factors import Shift, best_share, find_independent, find_shifts, time_over_draws
 from .held_sites import HeldSites
-from .moves.iterative import MOST_ITERATIONS, design, draw_iteratively
+from .moves.factors import MOST_ITERATIONS, design, draw_iteratively
 from .observed import Held, SiteData
 from .tilted import Conditional, Tilted
 

@@ -3,7 +3,6 @@
 =================  ========================================================================
 ``column_kernel``  the compiled loop of ``columns``
 ``given_latents``  hyperparameters given the latents, ω integrated out; scales of single latents
-``iterative``      joint draws of latents by conjugate gradients
 ``latents``        ω, the latents of a part, and hyperparameters with these integrated out
 ``ridges``         latents against what multiplies them, where predictors stay the same
 =================  ========================================================================

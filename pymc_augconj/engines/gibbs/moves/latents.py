@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.factors import MOST_ITERATIONS, design, draw_iteratively
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.engines.gibbs.moves.iterative import MOST_ITERATIONS, design, draw_iteratively
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional
