@@ -29,9 +29,8 @@ from pymc_augconj.recognition.prediction.latent_draws import (
     equal_draws,
     predictors_of_draws,
 )
-from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
-from pymc_augconj.recognition.prediction.transitions import read_transition
+from pymc_augconj.recognition.prediction.transitions import MarkovProcess, read_transition
 from pymc_augconj.recognition.predictors.coefficients import affine_in_latents
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.fitted_model import FittedLatents, inducing_name

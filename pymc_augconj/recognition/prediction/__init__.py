@@ -3,8 +3,7 @@
 ================  ===================================================
 ``evaluate``      functions of the model that results need
 ``latent_draws``  from latents to the user's variables; predictors at new inputs from draws
-``linear_time``   draws of a Markov process at new inputs, in linear time
 ``new_inputs``    the predictors of an observed variable at new inputs
-``transitions``   the next values of a time series
+``transitions``   the next values of a time series; a Markov process at new inputs
 ================  ===================================================
 """

@@ -21,7 +21,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import covariance_function, variable_function
-from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
+from pymc_augconj.recognition.prediction.transitions import MarkovProcess
 from pymc_augconj.recognition.processes.input_data import (
     checksums,
     data_behind,

@@ -11,7 +11,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.recognition.latents import markov
-from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
+from pymc_augconj.recognition.prediction.transitions import MarkovProcess
 from pymc_augconj.recognition.processes import other_graphs
 from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 
