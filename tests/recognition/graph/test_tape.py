@@ -8,7 +8,6 @@ import pytensor.tensor as pt
 import pytest
 from scipy import special
 
-from pymc_augconj.python_mode import elementary
 from pymc_augconj.python_mode.registers import _FORMULAS, _UFUNCS
 from pymc_augconj.python_mode.tape import (
     _OPCODES,
