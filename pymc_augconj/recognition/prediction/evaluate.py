@@ -25,8 +25,7 @@ from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import Variables, simplify
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
-from pymc_augconj.recognition.processes.input_data import refuse_foreign_variables
-from pymc_augconj.recognition.processes.other_graphs import all_data_of
+from pymc_augconj.recognition.processes.other_graphs import all_data_of, refuse_foreign_variables
 from pymc_augconj.typing import Array
 
 

@@ -16,7 +16,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.coefficients import affine_parts
-from pymc_augconj.recognition.processes.input_data import data_as_constants
+from pymc_augconj.recognition.processes.other_graphs import data_as_constants
 
 from .evaluate import BatchFunction, unconstrained_function, value_at_zero
 from .new_inputs import NewPredictors

@@ -30,11 +30,11 @@ from pymc_augconj.point import Argument
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_beside, inputs_of
-from pymc_augconj.recognition.processes.input_data import (
+from pymc_augconj.recognition.processes.other_graphs import (
     data_as_constants,
+    in_linear_time,
     refuse_foreign_variables,
 )
-from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.typing import Array, Generator
 
 from .evaluate import BatchGraph, in_variables

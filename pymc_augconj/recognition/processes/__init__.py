@@ -2,8 +2,7 @@
 
 ================  =========================================================
 ``covariance``    covariance functions, by formulas where stationary
-``input_data``    ``pm.Data`` and variables of other models that graphs depend on
-``other_graphs``  a model in linear time, or of all data for ``pm.Minibatch``
+``other_graphs``  a model in linear time, or of all its data; the ``pm.Data`` of graphs
 ``other_rows``    a model with other rows of its data
 ``process``       a ``pm.gp.Latent`` for the sparse engines, and through inducing inputs
 ================  =========================================================

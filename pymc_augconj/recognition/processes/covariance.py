@@ -31,7 +31,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex
 from pymc_augconj.recognition.graph.functions import Gradient, Inputs, NamedValues, PointFunction
 from pymc_augconj.typing import Array
 
-from .input_data import data_as_constants
+from .other_graphs import data_as_constants
 
 # PyMC's distance is √(r² + _UNDER_ROOT), which is differentiable at zero.
 _UNDER_ROOT = 1e-12

@@ -20,7 +20,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
-from .input_data import input_data
+from .other_graphs import input_data
 from .process import LatentProcess
 
 # Numbers of rows for which each thread keeps a recognised model.

@@ -30,8 +30,13 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Array
 
 from .covariance import INDUCING, INPUTS, GraphCovariance, Pulled, StationaryCovariance
-from .input_data import data_as_constants, refuse_foreign_variables
-from .other_graphs import all_data_of, empty_like, register
+from .other_graphs import (
+    all_data_of,
+    data_as_constants,
+    empty_like,
+    refuse_foreign_variables,
+    register,
+)
 
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
 _ANYWHERE = 0.3

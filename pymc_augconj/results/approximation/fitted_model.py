@@ -22,7 +22,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.processes.input_data import sums_of_arrays
+from pymc_augconj.recognition.processes.other_graphs import sums_of_arrays
 from pymc_augconj.typing import Array
 
 

@@ -22,13 +22,13 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import covariance_function, variable_function
 from pymc_augconj.recognition.prediction.transitions import MarkovProcess
-from pymc_augconj.recognition.processes.input_data import (
+from pymc_augconj.recognition.processes.other_graphs import (
     checksums,
     data_behind,
+    in_linear_time,
     input_data,
     sums_of_arrays,
 )
-from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.typing import Array
 

@@ -18,7 +18,7 @@ from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import BatchFunction
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
-from pymc_augconj.recognition.processes.input_data import checksums
+from pymc_augconj.recognition.processes.other_graphs import checksums
 from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import AffineMean, FittedLatents

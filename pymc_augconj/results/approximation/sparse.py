@@ -27,7 +27,7 @@ from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
-from pymc_augconj.recognition.processes.input_data import checksums
+from pymc_augconj.recognition.processes.other_graphs import checksums
 from pymc_augconj.typing import Array, Generator
 
 from .approximation import Approximation
