@@ -21,8 +21,8 @@ mean. So a share q of the steps draws all latents at once, at c times the cost o
 time over effective draws, (1 + q c) (1 + ρ(1 − q)) / (1 − ρ(1 − q)), is smallest.
 
 Where a factor of the precision of all latents is too large, their joint draw is by conjugate
-gradients. With sites (h, λ) of the rows and M = I + ΦᵀΛΦ, for standard normal ε and ε′ of as many numbers as
-rows and latents,
+gradients. With sites (h, λ) of the rows and M = I + ΦᵀΛΦ, for standard normal ε and ε′ of as many
+numbers as rows and latents,
 
     v = M⁻¹ (Φᵀ(h + Λ^½ ε) + ε′)  ~  N(M⁻¹Φᵀh, M⁻¹),
 

@@ -32,9 +32,17 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
-from .factors import Shift, best_share, find_independent, find_shifts, time_over_draws
+from .factors import (
+    MOST_ITERATIONS,
+    Shift,
+    best_share,
+    design,
+    draw_iteratively,
+    find_independent,
+    find_shifts,
+    time_over_draws,
+)
 from .held_sites import HeldSites
-from .moves.factors import MOST_ITERATIONS, design, draw_iteratively
 from .observed import Held, SiteData
 from .tilted import Conditional, Tilted
 
