@@ -58,7 +58,7 @@ from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.by_gram import GramPattern, can_sum_out, whitened_parts
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Factors
@@ -320,6 +320,15 @@ def draw_iteratively(rng: Generator, Phi: csr_array, h: Array, lam: Array) -> tu
     """Return the whitened latents given sites of the merged rows, and the iterations."""
     right = Phi.T @ (h + np.sqrt(lam) * rng.standard_normal(h.size))
     return solve(Phi, lam, right + rng.standard_normal(right.size))
+
+
+def iterations_of_draw(rng: Generator, prior: LatentPrior, sites: SiteSum) -> int | None:
+    """Return the iterations that a draw takes; None where there are none, or too many."""
+    Phi = design(prior)
+    if Phi is None:
+        return None
+    _, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
+    return iterations if iterations < MOST_ITERATIONS else None
 
 
 def solve(Phi: csr_array, lam: Array, right: Array) -> tuple[Array, int]:

@@ -33,13 +33,11 @@ from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
 from .factors import (
-    MOST_ITERATIONS,
     Shift,
     best_share,
-    design,
-    draw_iteratively,
     find_independent,
     find_shifts,
+    iterations_of_draw,
     time_over_draws,
 )
 from .held_sites import HeldSites
@@ -209,13 +207,10 @@ class SiteTerms:
         pairs = []
         for i, span in enumerate(self.layout.spans):
             P, _ = span.shape
-            pairs.append(
-                found.get(i, (np.zeros((P, 1)), np.zeros((P, P, 1) if span.full else (P, 1))))
-            )
-        return (
-            self.layout.stack_rows([h for h, _ in pairs]),
-            self.layout.stack_precisions([lam for _, lam in pairs]),
-        )
+            none = np.zeros((P, 1)), np.zeros((P, P, 1) if span.full else (P, 1))
+            pairs.append(found.get(i, none))
+        h, lam = zip(*pairs, strict=True)
+        return self.layout.stack_rows(h), self.layout.stack_precisions(lam)
 
 
 def _log_density(data: SiteData, eta: Array) -> float:
@@ -416,14 +411,13 @@ def _choose_share(part: Part, cost: float, point: Point) -> None:
     part.sites.condition(omegas)
     rate = _rate(part, point, part.sites.stacked[1])
     time = time_over_draws(part.joint_share, rate, cost)
-    Phi = design(prior) if time > _SLOW else None
-    if Phi is None:
-        return
     sites = part.sites_at(prior)
-    _, iterations = draw_iteratively(rng, Phi, sites.h, sites.lam)
+    iterations = iterations_of_draw(rng, prior, sites) if time > _SLOW else None
+    if iterations is None:
+        return
     cost = 1.0 + _PER_ITERATION * iterations
     share = best_share(rate, cost)
-    if time_over_draws(share, rate, cost) < _GAIN * time and iterations < MOST_ITERATIONS:
+    if time_over_draws(share, rate, cost) < _GAIN * time:
         part.joint_share, part.iterations = share, iterations
 
 
