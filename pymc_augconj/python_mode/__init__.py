@@ -4,7 +4,6 @@
 ``arrays``       operations on whole arrays as Python functions
 ``mode``         the rewrites and the mode of PyTensor's for it
 ``operations``   one operation of a graph as a Python function
-``records``      named tuples of arrays that compiled functions take by reference
 ``registers``    registers of a tape as arrays, for formulas of NumPy
 ``tape``         instructions over a file of registers, from a graph or a formula of NumPy
 ``tape_kernel``  the loop that runs these, and elementary functions for many rows

@@ -8,7 +8,7 @@ import pytest
 from numba import njit, typeof
 from numba.core.errors import TypingError
 
-from pymc_augconj.python_mode.records import Record, pass_by_reference
+from pymc_augconj.engines.gibbs.native.compilation import Record, pass_by_reference
 
 
 class _Inner(NamedTuple):

@@ -358,9 +358,8 @@ def make_parts(
         )  # fmt: skip
         if plan.factors is not None:
             blocks = plan.factors.blocks
-            part.factors = [
-                _factor(part, own_model, own, plan, points, held, slices) for own in blocks
-            ]
+            given = plan, points, held, slices
+            part.factors = [_factor(part, own_model, own, *given) for own in blocks]
             part.shifts = find_shifts(model.blocks, maps_at, blocks)
             # One ellipse for all latents would hardly move.
             if not held:

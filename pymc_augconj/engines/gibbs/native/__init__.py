@@ -1,7 +1,7 @@
 """The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
 
 ================  ========================================================================
-``compilation``   decorators of compiled functions
+``compilation``   decorators of compiled functions, and records as their arguments
 ``density``       the log density of hyperparameters
 ``entries``       vectors that are updated by entry, and designs of rows
 ``factors``       steps of one factor after another, for normal observations

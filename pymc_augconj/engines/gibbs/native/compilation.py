@@ -1,14 +1,30 @@
-"""Decorators of the loop's functions: those that Python calls, and those within them."""
+"""Decorators of the loop's functions, and records that these take by reference.
+
+Some functions Python calls, others are within them. Numba passes named tuples by value: each call
+would have some six hundred arguments, which take longer to compile than its arithmetic.
+"""
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-
-from pymc_augconj.python_mode.records import pass_by_reference
+from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing.typeof import _typeof_tuple, typeof_impl
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    unbox,
+)
+from numba.np.arrayobj import make_array, populate_array
 
 from .entries import Design, Entries
 from .precisions import Roots, Shared
@@ -16,6 +32,77 @@ from .problem import Problem
 from .row_tapes import RowTape, RowTapes
 from .rows import Polynomial
 from .work import Work
+
+
+class Record(types.Type):
+    """A pointer to the fields of a named tuple."""
+
+    def __init__(self, fields: types.NamedTuple) -> None:
+        self.fields = fields
+        # As short as it can be: names of compiled functions have those of their arguments.
+        super().__init__(f"Record{sha1(str(fields).encode()).hexdigest()[:16]}")
+
+
+def _typeof(record: Any, context: Any) -> Record:
+    return Record(_typeof_tuple(record, context))
+
+
+def pass_by_reference(*kinds: type) -> None:
+    """Let compiled functions take these named tuples, of arrays, numbers and records, as records.
+
+    They can be read and passed on, and their arrays written; they are neither made nor returned.
+    """
+    for kind in kinds:
+        typeof_impl.register(kind)(_typeof)
+
+
+@register_model(Record)
+class _Pointer(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Record) -> None:
+        super().__init__(manager, kind, manager[kind.fields].get_value_type().as_pointer())
+
+
+@unbox(Record)
+def _unbox(kind: Record, given: Any, c: Any) -> NativeValue:
+    found = c.unbox(kind.fields, given)
+    place = cgutils.alloca_once_value(c.builder, found.value)
+    # Loads are declared to find what never changes: where that was written must not be known.
+    same = ir.FunctionType(place.type, [place.type])
+    place = c.builder.asm(same, "", "=r,0,~{memory}", [place], side_effect=True)
+    return NativeValue(place, is_error=found.is_error, cleanup=found.cleanup)
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = Record
+
+    def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        """Return the type of a field."""
+        return dict(zip(kind.fields.fields, kind.fields.types, strict=True)).get(name)
+
+
+@lower_getattr_generic(Record)
+def _load(context: Any, builder: Any, kind: Record, pointer: Any, name: str) -> Any:
+    number = kind.fields.fields.index(name)
+    field = kind.fields.types[number]
+
+    def word(*place: int) -> Any:
+        loaded = builder.load(cgutils.gep_inbounds(builder, pointer, 0, number, *place))
+        # So that loops need not load it again.
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return loaded
+
+    if not isinstance(field, types.Array):
+        return word()
+    array = make_array(field)(context, builder)
+    at = array._datamodel._fields.index
+    shape, strides = (
+        [word(at(part), axis) for axis in range(field.ndim)] for part in ("shape", "strides")
+    )
+    itemsize = context.get_abi_sizeof(context.get_data_type(field.dtype))
+    populate_array(array, word(at("data")), shape, strides, itemsize, meminfo=None)
+    return array._getvalue()
+
 
 pass_by_reference(Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work)
 
