@@ -42,9 +42,7 @@ def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, A
     If the density of a continuous y does not give them, its distribution function does.
     """
     if isinstance(mixture, GroupedMixture):
-        mean, var = np.empty(size), np.empty(size)
-        for which, part in mixture.parts:
-            mean[which], var[which] = moments_of_y(part, which.size)
+        mean, var = mixture.gather(lambda own, part: np.stack(moments_of_y(part, own.size)))
         return mean, var
     mean, var = mixture.moments()
     unknown = np.flatnonzero(np.isnan(var))
@@ -232,25 +230,21 @@ class GroupedMixture:
             which = np.flatnonzero(group == number)
             own = {name: np.asarray(value[one]) for name, value in varying.items()}
             self.parts.append((which, mixture.at(which, own)))
-        self._size = values.shape[1]
 
     def moments(self) -> tuple[Array, Array]:
-        mean, var = np.empty(self._size), np.empty(self._size)
-        for which, part in self.parts:
-            mean[which], var[which] = part.moments()
+        mean, var = self.gather(lambda _, part: np.stack(part.moments()))
         return mean, var
 
     def cdf(self, y: Array) -> Array:
-        return self._gather(lambda which, part: part.cdf(y[which]))
+        return self.gather(lambda which, part: part.cdf(y[which]))
 
     def log_density(self, y: Array) -> Array:
-        return self._gather(lambda which, part: part.log_density(y[which]))
+        return self.gather(lambda which, part: part.log_density(y[which]))
 
-    def _gather(self, function: Callable[[Index, Mixture], Array]) -> Array:
-        found = np.empty(self._size)
-        for which, part in self.parts:
-            found[which] = function(which, part)
-        return found
+    def gather(self, function: Callable[[Index, Mixture], Array]) -> Array:
+        """Return a function of each group, of shape (…, its inputs), at all inputs."""
+        order = np.argsort(np.concatenate([which for which, _ in self.parts]))
+        return np.concatenate([function(*part) for part in self.parts], axis=-1)[..., order]
 
 
 def quantiles(mixture: Mixture | GroupedMixture, levels: Array, size: int) -> Array:
