@@ -126,7 +126,7 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
 
 def _are_good_auxiliaries(model: LatentGaussianModel, point: Point) -> bool:
     """Return whether ω of single trials, at the mode, hardly knows more than the observations."""
-    found = [_as_logistic(site, point) for site in model.sites]
+    found = [s.likelihood.as_logistic(s.y(point), s.params(point)) for s in model.sites]
     if not model.is_independent or any(each is None or np.max(each[1]) > 1.0 for each in found):
         return False
     maps = [read(point).rows(slice(0, _SOME_ROWS)).dense() for read in model.maps]

@@ -111,12 +111,10 @@ class SiteTerms:
 
     def at(self, groups: RowGroups, offset: Array) -> SiteSum:
         """Return the merged sites relative to an offset, one at the origin."""
-        terms, scales = self._terms()
-        origin = self.origin
+        (terms, scales), origin = self._terms(), self.origin
 
         def about(offset: Array) -> SiteSum:
-            away = offset - origin
-            return SiteSum(tuple(groups.merge(t.h, t.lam, away) for t in terms), scales)
+            return SiteSum(tuple(groups.merge(t.h, t.lam, offset - origin) for t in terms), scales)
 
         merged = tuple(term.merged(groups, offset, origin) for term in terms)
         return SiteSum(merged, scales, about)

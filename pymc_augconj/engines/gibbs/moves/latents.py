@@ -314,9 +314,10 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
 
 def _condition(chain: Chain, state: State, part: Part, factor: Part, eta: Array) -> None:
     """Condition a factor on the effects of the others."""
-    own = factor.priors.at(state.point)
-    innovations = factor.select(chain.innovations(state.point))
-    factor.priors.set_offset(eta - (own.predictor(innovations) - own.offset))
+    others, maps = eta, factor.priors.at(state.point).full_maps
+    for A, u in zip(maps, factor.select(chain.innovations(state.point)), strict=True):
+        others = others - A.apply(u)
+    factor.priors.set_offset(others)
 
 
 def approach(
