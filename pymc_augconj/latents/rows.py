@@ -14,8 +14,8 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array, Index
 
-# Codes of rows are below this.
-_MOST_CODES = 2**62
+# Codes of rows are below this; rows from which one pass over them is compiled.
+_MOST_CODES, _MANY = 2**62, 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +162,10 @@ class RowGroups:
 
     def merge(self, h: Array, lam: Array, offset: Array) -> MergedSites:
         """Return the merged sites of η − offset, with the constant of the shift."""
+        if self.inverse is not None and self.inverse.size > _MANY and not self.coupling.first.size:
+            from pymc_augconj.linalg.sparse_kernels import sums_by_group
+
+            return MergedSites(*sums_by_group(h, lam, offset, self.inverse, self.size))
         weighted = self.coupling.product(lam, offset)
         linear, square = float(h @ offset), 0.5 * float(weighted @ offset)
         rounded = float(np.abs(lam).max(initial=0.0) * np.abs(offset).max(initial=0.0))

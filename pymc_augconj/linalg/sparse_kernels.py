@@ -1,4 +1,4 @@
-"""The Numba loops of :mod:`.sparse` and :mod:`.factors`.
+"""The Numba loops of :mod:`.sparse` and :mod:`.factors`, and of sums over many rows.
 
 In their notation: n₁ sparse columns, n₂ in the corner.
 """
@@ -428,3 +428,23 @@ def inverse_within_band(factor: Array) -> Array:
             total -= factor[j, k] * inverse[j, k]
         inverse[j, 0] = scale * total
     return inverse
+
+
+@njit(cache=True)
+def sums_by_group(
+    h: Array, lam: Array, offset: Array, group: Index, count: int
+) -> tuple[Array, Array, float, float, float]:
+    """Return Σ (h − λ·offset) and Σ λ of every group, and what the merged sites tell of all rows.
+
+    That is Σ (h·offset − ½ λ·offset²), the magnitude of both terms, and max |λ| max |offset|.
+    """
+    linear, square, largest, furthest = 0.0, 0.0, 0.0, 0.0
+    h_of, lam_of = np.zeros(count), np.zeros(count)
+    for i in range(group.size):
+        at, own, weighted = group[i], lam[i], lam[i] * offset[i]
+        h_of[at] += h[i] - weighted
+        lam_of[at] += own
+        linear += h[i] * offset[i]
+        square += 0.5 * weighted * offset[i]
+        largest, furthest = max(largest, abs(own)), max(furthest, abs(offset[i]))
+    return h_of, lam_of, linear - square, abs(linear) + abs(square), largest * furthest

@@ -29,3 +29,19 @@ def test_rows_are_merged_where_all_maps_agree(most, monkeypatch):
     assert groups.size == first.size < N
     np.testing.assert_array_equal(groups.first, np.sort(first))
     np.testing.assert_array_equal(first[inverse.ravel()], groups.first[groups.inverse])
+
+
+def test_many_rows_are_merged_in_one_pass_as_few_are(monkeypatch):
+    rng = np.random.default_rng(1)
+    groups = RowGroups(np.arange(7), rng.integers(7, size=N), Coupling(N))
+    given = rng.normal(size=N), rng.normal(size=N), rng.normal(size=N)
+    found = groups.merge(*given)
+    monkeypatch.setattr(rows, "_MANY", 0)
+    many = groups.merge(*given)
+    for name in ("h", "lam", "constant", "magnitude", "rounded"):
+        np.testing.assert_allclose(getattr(many, name), getattr(found, name), rtol=1e-12)
+    dense = np.zeros((7, N))
+    dense[groups.inverse, np.arange(N)] = 1.0
+    h, lam, offset = given
+    np.testing.assert_allclose(many.h, dense @ (h - lam * offset), rtol=1e-10)
+    np.testing.assert_allclose(many.constant, (h - 0.5 * lam * offset) @ offset, rtol=1e-10)
