@@ -35,7 +35,7 @@ def data():
 @pytest.mark.parametrize(
     ("response", "family", "expected"),
     [
-        ("yes", "bernoulli", "held sites"),
+        ("yes", "bernoulli", "Pólya–Gamma"),
         ("y", "t", "gamma"),
         ("count", "negativebinomial", "held sites"),
         ("count", "poisson", "held sites"),

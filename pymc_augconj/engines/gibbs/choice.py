@@ -127,7 +127,8 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
 def _are_good_auxiliaries(model: LatentGaussianModel, point: Point) -> bool:
     """Return whether ω of single trials, at the mode, hardly knows more than the observations."""
     found = [s.likelihood.as_logistic(s.y(point), s.params(point)) for s in model.sites]
-    if not model.is_independent or any(each is None or np.max(each[1]) > 1.0 for each in found):
+    single = all(each is not None and np.max(each[1]) <= 1.0 for each in found)
+    if not (found and single and model.is_independent):
         return False
     maps = [read(point).rows(slice(0, _SOME_ROWS)).dense() for read in model.maps]
     if sum(map(np.count_nonzero, maps)) > _FEW_ENTRIES * min(model.n_rows, _SOME_ROWS):
