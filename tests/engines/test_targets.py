@@ -212,9 +212,9 @@ class Case:
         (part,) = self.sampler.parts
         at = part.sites.at
 
-        def recorded(offset):
+        def recorded(groups, offset):
             found.append((*part.sites.stacked, part.sites.origin))
-            return at(offset)
+            return at(groups, offset)
 
         monkeypatch.setattr(part.sites, "at", recorded)
         return found
