@@ -17,7 +17,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
 from pymc_augconj.errors import AugmentationError, NotSuperGaussianError
 
-from .formula import Formula, check_integrable, check_phi, distinct, initial_values, log_normalizer
+from .formula import Formula
+from .normalizer import check_integrable, check_phi, distinct, initial_values, log_normalizer
 
 #: The coefficients of the general form, and their default values.
 COEFFICIENTS = {"g": 0.0, "alpha": 0.0, "beta": 0.0, "gamma": 1.0}

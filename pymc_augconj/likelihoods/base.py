@@ -55,6 +55,11 @@ def is_count(y: Array) -> Mask:
     return (y >= 0) & (y < np.inf) & (y == np.floor(y))
 
 
+def are_vectors(params: Params) -> bool:
+    """Return whether observations are vectors, whose entries are parameters; y is their sum."""
+    return "entry_0" in params
+
+
 def refuse_classes(y: Array, n_classes: int) -> str | None:
     """Return the fault of y as classes 0, …, n_classes − 1, or None."""
     top = n_classes - 1

@@ -29,7 +29,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array, Mask
 
-from .base import Density, DensityLikelihood, Params, refusal
+from .base import Density, DensityLikelihood, Params, are_vectors, refusal
 from .contract import MultiDensity
 
 # Predictors, at one of which every possible observation has a density.
@@ -50,7 +50,7 @@ def _possible(density: Density, y: Array, params: Params) -> Mask:
         eta = np.broadcast_to(at[:, None], (at.size, y.size))
         possible |= density.log_density(y, eta, params) > -np.inf
     # Parameters out of range make all y impossible; PyMC refuses them.
-    return possible if possible.any() or "entry_0" in params else ~possible
+    return possible if possible.any() or are_vectors(params) else ~possible
 
 
 class GenericLikelihood(MultiDensity):
@@ -94,8 +94,7 @@ class GenericLikelihood(MultiDensity):
         if sentence is not None:
             return sentence
         possible = _possible(self, y, params)
-        if "entry_0" in params and not possible.all():
-            # y of a vector is the sum of its entries.
+        if are_vectors(params) and not possible.all():
             at = possible.argmin()
             return f"expected entries inside its support, found some outside it at position {at}"
         return refusal(y, possible, f"a value that {self.name} can take")

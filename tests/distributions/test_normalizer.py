@@ -9,7 +9,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln
 
-from pymc_augconj.distributions.formula import Formula, log_normalizer
+from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.distributions.normalizer import log_normalizer
 
 
 def student_t(nu):

@@ -22,8 +22,8 @@ from pymc.distributions.simulator import SimulatorRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.distributions.formula import (
-    Formula,
+from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.distributions.normalizer import (
     check_integrable,
     check_phi,
     distinct,

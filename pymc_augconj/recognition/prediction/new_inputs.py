@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.base import are_vectors
 from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
@@ -218,8 +219,8 @@ def read_predictors(
         site = _site_of_several(lgm, processes, observed)
     else:
         site = _site_of_one(lgm, processes[0], observed, recognition.start)
-    known = list(site.params(recognition.start))
-    if "entry_0" in known:
+    known = site.params(recognition.start)
+    if are_vectors(known):
         raise AugmentationError(
             f"{site.label} ({site.likelihood.name}): expected observations that are numbers, found "
             "vectors; predict each process (kind='f'), or draw y by pm.sample_posterior_predictive"
@@ -227,7 +228,7 @@ def read_predictors(
     wrong = [name for name in overrides if name not in known]
     if wrong:
         raise AugmentationError(
-            f"params: expected parameters of {site.likelihood.name} among {known}, got {wrong}"
+            f"params: expected parameters of {site.likelihood.name} among {[*known]}, got {wrong}"
         )
     return NewPredictors(
         lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset

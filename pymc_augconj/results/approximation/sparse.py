@@ -21,6 +21,7 @@ from pymc_augconj.engines.sparse.rows import few_rows
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPrior, block_prior
+from pymc_augconj.likelihoods.base import are_vectors
 from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
@@ -285,7 +286,7 @@ def _history(outcome: FitOutcome) -> pd.DataFrame:
 
 def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     value = model.rvs_to_values[model[site.name]]
-    if site.likelihood.unpredictable is not None or "entry_0" in site.params(point):
+    if site.likelihood.unpredictable is not None or are_vectors(site.params(point)):
         # The site's y may be numbers that stand for a vector.
         return np.array(PointFunction(value, {})({}))
     shape = value.type.shape
