@@ -18,7 +18,7 @@ from pymc.stats.convergence import SamplerWarning
 from pymc_augconj.engines.gibbs.moves.latents import draw_forward
 from pymc_augconj.engines.gibbs.native.factors import FactorLoop
 from pymc_augconj.engines.gibbs.native.fixed import FixedLoop
-from pymc_augconj.engines.gibbs.native.loop import Block, Drawn, NativeLoop
+from pymc_augconj.engines.gibbs.native.loop import Block, Drawn, DrawnPoint, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo, State
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
@@ -212,6 +212,20 @@ class AugmentedGibbs(PythonGibbs):
         }
         return super().__getstate__() | own
 
+    def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
+        """Return the next point and its statistics."""
+        # A short way, as small models take little longer for a step than this.
+        if point is not self._last or self.checkpoints is not None:
+            return super().step(point)
+        found = next(self._queue, None)
+        if found is None:
+            return super().step(point)
+        self._last = found[0]
+        self._remaining -= 1
+        if not self._remaining:
+            self._release_blas()
+        return found
+
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         last, sampler = self._last, self._sampler
         if last is not None and sampler is not None and point is not last:
@@ -231,8 +245,6 @@ class AugmentedGibbs(PythonGibbs):
             with _announced() if self._size == _FIRST else nullcontext():
                 found = next(self._queue, None)
         if found is not None:
-            for own in self._both:
-                own._taken += 1
             return found
         new, stats = super()._step(point)
         self._evidence = stats[0]["log_evidence"]
@@ -308,6 +320,8 @@ class AugmentedGibbs(PythonGibbs):
             block.statistics["residual_std"] = sampler.residual_std(block.residual)
             if made and warnings[0] is None:
                 warnings[0] = self._warn(self._sites.trials)
+        for own in self._both:
+            own._taken += made
         # One at a time: many at once would keep Python's collector of garbage at work.
         for row, new in enumerate(block.points()):
             yield new, [Drawn(block, block.statistics, row)]
@@ -356,7 +370,7 @@ class Recorder(PyMCTrace):
 
     def record(self, point: Any, sampler_stats: Any = None, *, in_warmup: bool) -> None:
         """Record a step; with the first step of a block, record the whole block."""
-        block = point.block if isinstance(point, Drawn) else None
+        block = point.block if type(point) is DrawnPoint else None
         if block is None or block.recorded is None:
             super().record(point, sampler_stats, in_warmup=in_warmup)
             return
@@ -368,6 +382,15 @@ class Recorder(PyMCTrace):
                 for key, values in block.statistics.items():
                     arrays[key][own] = values
         self.draw_idx += 1
+
+    def get_sampler_stats(
+        self, stat_name: str, sampler_idx: int | None = None, burn: int = 0, thin: int = 1
+    ) -> np.ndarray:
+        """Return a statistic of all steps."""
+        if sampler_idx is None and len(self.sampler_vars) == 1 and stat_name == "warning":
+            # PyMC stacks objects one by one, which takes as long as a step of a small model.
+            return self._get_sampler_stats(stat_name, 0, burn, thin)[:, None]
+        return super().get_sampler_stats(stat_name, sampler_idx, burn, thin)
 
 
 class _Values:

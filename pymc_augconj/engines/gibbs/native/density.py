@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SCREEN, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
-from pymc_augconj.python_mode.tape_kernel import exp, log1p, run_tape
+from pymc_augconj.python_mode.tape_kernel import exp, log, log1p, run_tape
 from pymc_augconj.typing import Array
 
 from .compilation import inner, inner_in_any_order, inner_with_arrays
@@ -70,7 +70,8 @@ def log_likelihood(p: Problem, w: Work) -> float:
         if kind == LOGISTIC:
             for k in range(p.sites[site], p.sites[site + 1]):
                 eta = etas[k]
-                log_odds = (eta if eta > 0.0 else 0.0) + log1p(exp(-abs(eta)))
+                # What rounding takes from 1 + e⁻ᵃ is nothing beside a sum of such terms.
+                log_odds = (eta if eta > 0.0 else 0.0) + log(1.0 + exp(-abs(eta)))
                 total += p.number[k] * eta - r[np.uint64(p.first[k])] * log_odds
         elif kind == TILTED_LAPLACE:
             for k in range(p.sites[site], p.sites[site + 1]):

@@ -30,6 +30,8 @@ from .work import OF_CURVES, YES, Work
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
+# Terms of a sum up to which it is not worth a look whether their indices are consecutive.
+_FEW = 8
 #: Parts of the instructions of densities: what depends on nothing that changes, parameters, and η.
 OF_DATA, OF_PARAMETERS, _OF_PREDICTORS = np.arange(3)
 
@@ -153,9 +155,15 @@ def _share(total: float, positive: float) -> float:
 def add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
-        total = p.fixed[e]
-        for k in range(np.uint64(p.weights[e]), np.uint64(p.weights[e + 1])):
-            total += p.by[k] * w.omega[np.uint64(p.of[k])]
+        total, first, last = p.fixed[e], p.weights[e], p.weights[e + 1]
+        if last - first > _FEW and p.of[last - 1] - p.of[first] == last - first - 1:
+            # One after the other, as they are sorted: no index is read.
+            by, omega = p.by[first:last], w.omega[p.of[first] : p.of[last - 1] + 1]
+            for k in range(by.size):
+                total += by[k] * omega[k]
+        else:
+            for k in range(np.uint64(first), np.uint64(last)):
+                total += p.by[k] * w.omega[np.uint64(p.of[k])]
         w.value[e] = total
 
 
