@@ -142,9 +142,13 @@ class SparseNormalRV(RandomVariable):
     name = "sparse_normal"
     signature = "(n),(e)->(n)"
     dtype = "floatX"
-    __props__ = (*RandomVariable.__props__, "block", "label")
+    __props__ = (*RandomVariable.__props__, "block", "label", "log_factor")
 
-    def __init__(self, block: LatentBlock, label: str, **kwargs: Any) -> None:
+    def __init__(
+        self, block: LatentBlock, label: str, log_factor: float = 0.0, **kwargs: Any
+    ) -> None:
+        #: What the log density has beside the normal one.
+        self.log_factor = log_factor
         self.block, self.label = block, label
         super().__init__(**kwargs)
         self._print_name = (label, f"\\operatorname{{{label}}}")
@@ -183,10 +187,11 @@ class SparseNormal(Continuous):
         *,
         block: LatentBlock,
         label: str,
+        log_factor: float = 0.0,
         size: Any = None,
         rng: Any = None,
     ) -> TensorVariable:
-        op = SparseNormalRV(block=block, label=label)
+        op = SparseNormalRV(block=block, label=label, log_factor=log_factor)
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(mu, entries, size=size, rng=rng, return_next_rng=True)[1]
 
@@ -214,7 +219,7 @@ def _log_density(
     if block.is_intrinsic:
         square += entries[-1] * x.sum(axis=-1) ** 2
     normal = log_determinant(block, entries) - block.size * np.log(2.0 * np.pi) - square
-    return pt.switch(pt.isnan(normal), -np.inf, 0.5 * normal)
+    return pt.switch(pt.isnan(normal), -np.inf, 0.5 * normal + op.log_factor)
 
 
 # PyMC's own for processes.

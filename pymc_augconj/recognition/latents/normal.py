@@ -163,9 +163,11 @@ def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     block = rv.owner.op.block
     mu, entries = rv.owner.op.dist_params(rv.owner)
     form, mean = f"{rv.owner.op.label}, by its precision", None if _is_constant(mu, 0.0) else mu
+    constant = rv.owner.op.log_factor
     return GaussianVariable.of(
         model, rv, form, block.kind, entries,
         shape=block.shape, mean=mean, entries=block.entries, order=block.order,
+        log_factor=pt.constant(constant) if constant else None,
     )  # fmt: skip
 
 

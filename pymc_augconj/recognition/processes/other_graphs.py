@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.data import MinibatchOp
+from pymc.distributions.multivariate import CARRV
 from pymc.model import Model
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
@@ -22,8 +23,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import TensorType
+from scipy.sparse import csr_array
 
-from pymc_augconj.errors import AugmentationError, RecognitionError
+from pymc_augconj.distributions.maps import CAR
+from pymc_augconj.errors import AugmentationError, DataError, RecognitionError
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
@@ -73,11 +76,11 @@ _FEWEST, _FEWEST_UNORDERED = 200, 4000
 def in_linear_time(model: Model) -> Model:
     """Return a model of the same variables without matrices of Markov processes.
 
-    :class:`.MarkovRoot` replaces their products ``cholesky(K) @ v``. If no process gains from this,
-    the model itself is returned.
+    :class:`.MarkovRoot` replaces their products ``cholesky(K) @ v``, and a sparse precision the
+    eigenvalues of ``pm.CAR``. If no variable gains from this, the model itself is returned.
     """
     replaced = _products(model)
-    if not replaced:
+    if not replaced and all(_sparse(rv) is rv for rv in model.free_RVs):
         return model
     linear = empty_like(model)
     with linear:
@@ -86,11 +89,29 @@ def in_linear_time(model: Model) -> Model:
             dims = model.named_vars_to_dims.get(var.name)
             if var not in model.data_vars:
                 (new,) = substitute([var], replaced)
+                new = _sparse(new) if var in model.free_RVs else new
                 starts = model.rvs_to_initial_values
                 replaced[var] = register(model, var, new, starts, dims=dims)
             elif var not in model.rvs_to_values.values():
                 linear.register_data_var(var, dims=dims)
     return linear
+
+
+def _sparse(rv: Variable) -> Variable:
+    """Return a ``pm.CAR`` of many areas with the same density; any other variable unchanged."""
+    if not isinstance(rv.owner.op, CARRV) or rv.ndim != 1:
+        return rv
+    mu, W, alpha, tau, _ = rv.owner.op.dist_params(rv.owner)
+    if not isinstance(W, Constant) or W.data.shape[0] < _FEWEST:
+        return rv
+    # PyMC leaves these terms of the normalising constant out.
+    sums = np.ravel(W.data.sum(axis=0))
+    with np.errstate(all="ignore"):
+        log_factor = 0.5 * float(np.sum(np.log(2.0 * np.pi) - np.log(sums)))
+    try:
+        return CAR.dist(csr_array(W.data), alpha, tau, mu, log_factor=log_factor)
+    except DataError:
+        return rv
 
 
 def _products(model: Model) -> dict[Variable, Variable]:

@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.sparse import csr_matrix
+from scipy.special import logit
 
 import pymc_augconj as pac
 from pymc_augconj.latents.joint import LatentPriors
@@ -173,6 +175,33 @@ def test_read_processes_have_the_values_of_the_model(name):
 def test_other_processes_stay_dense(make):
     model = a_model(make, inputs())
     assert in_linear_time(model) is model
+
+
+@pytest.mark.parametrize("form", [csr_matrix, np.array, None])
+def test_autoregressions_of_maps_need_no_eigenvalues(form):
+    """PyMC's density of them, without its normalising constant, and variables, of few numbers."""
+    W = np.diag(np.ones(N - 1), 1) + np.diag(np.full(N - 4, 2.0), 4)
+    W = W + W.T if form else W
+    with pm.Model(coords={"area": np.arange(N)}) as model:
+        alpha, tau = pm.Beta("alpha", 4, 2), pm.Gamma("tau", 2, 2)
+        mu = pm.Normal("mu", 0, 1) * np.linspace(0, 1, N)
+        f = pm.CAR("f", mu, (form or csr_matrix)(W), alpha, tau, dims="area")
+        pm.Poisson("y", pm.math.exp(f), observed=np.ones(N))
+    linear = in_linear_time(model)
+    if form is None:
+        assert linear is model  # not symmetric: PyMC raises its own error
+        return
+    assert linear.named_vars_to_dims == model.named_vars_to_dims
+    assert type(linear["f"].owner.op).__name__ == "SparseNormalRV"
+    theirs, ours = (m.compile_logp(mode="FAST_COMPILE") for m in (model, linear))
+    draws = pac.sample(3, tune=3, chains=1, model=model, random_seed=1, progressbar=False)
+    for draw, found in zip(
+        draws.posterior.draw.values, draws.sample_stats.lp.values[0], strict=True
+    ):
+        at = {name: draws.posterior[name][0, draw].values for name in ("alpha", "tau", "mu", "f")}
+        at |= {"alpha_logodds__": logit(at.pop("alpha")), "tau_log__": np.log(at.pop("tau"))}
+        assert ours(at) == pytest.approx(theirs(at), rel=1e-10)
+        assert float(found) == pytest.approx(theirs(at), rel=1e-10)
 
 
 def test_other_kernels_need_no_filter(monkeypatch):
