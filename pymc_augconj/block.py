@@ -11,6 +11,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
+from .linalg.log_determinant import LogDeterminant
 from .linalg.sparse import SymmetricPattern, find_pattern
 from .linalg.state_space import MarkovInputs
 from .linalg.vecchia import ZeroFillPattern
@@ -173,6 +174,17 @@ class LatentBlock(GaussianStructure):
         index = np.full(self.sparsity.n_flat, rows.size)
         index[self.sparsity.positions(rows[lower], cols[lower])] = lower
         return index
+
+    @cached_property
+    def log_determinant(self) -> LogDeterminant:
+        """log|Q| of the kind "precision", without a factorisation where that is possible."""
+        assert self.entries is not None
+
+        def compute(array: Array) -> tuple[float, float]:
+            factor = self.sparsity.factorize(self.flat_precision(array))
+            return factor.log_det, factor.error
+
+        return LogDeterminant(self.scale, self.scale.names, self.entries, compute)
 
     def flat_precision(self, array: Array) -> Array:
         """Return Q, flat, given the value of ``scale``."""

@@ -39,6 +39,8 @@ class BlockPrior(ABC):
 
     #: Value of :attr:`.LatentBlock.kind`.
     kind: ClassVar[str]
+    #: Whether S takes a factorisation that has not been made, as log|S| is known without it.
+    is_lazy = False
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.block, self.array, self.jitter = block, array, jitter
@@ -100,6 +102,10 @@ class BlockPrior(ABC):
         """Return the log density, in the point's own parametrisation, at the whitened v."""
         log_scale = 0.0 if self.block.whitened else self.log_det_scale()
         return -0.5 * float(v @ v) - 0.5 * v.size * np.log(2.0 * np.pi) - log_scale
+
+    def log_density_of(self, u: Array) -> float:
+        """Return the log density at u, where that is the value."""
+        return self.log_density(self.unscale(u))
 
     # -- covariances ------------------------------------------------------------------------------
 

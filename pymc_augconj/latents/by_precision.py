@@ -151,6 +151,11 @@ class PrecisionPosterior(FactorPosterior):
     def coordinates(self, v: Array) -> Array:
         return self._pattern.from_whitened(self.prior, v)
 
+    def coordinates_of(self, innovations: list[Array]) -> Array:
+        pairs = zip(self.prior.blocks, innovations, strict=True)
+        parts = [u if isinstance(b, PrecisionPrior) else b.unscale(u) for b, u in pairs]
+        return self._pattern.joined(parts)
+
     def whitened(self, x: Array) -> Array:
         return self._pattern.to_whitened(self.prior, x)
 

@@ -48,6 +48,10 @@ def block_prior(block: LatentBlock, array: NDArray[np.float64], jitter: float = 
     return kind_of(block)(block, array, jitter)
 
 
+# Multiplications of a factorisation from which log determinants are interpolated.
+_COSTLY = 1e6
+
+
 class KeptParts:
     """Values of functions of the point, each kept until an entry that it depends on changes."""
 
@@ -258,13 +262,15 @@ class LatentPriors:
     """Evaluates :class:`LatentPrior` at points, keeping the parts that θ did not change.
 
     Rows must agree at all ``points`` to be merged; the first is the chain's start. ``coupling``
-    says which predictors sites couple.
+    says which predictors sites couple. With ``interpolates``, log determinants of large sparse
+    precisions are interpolated.
     """
 
     def __init__(
-        self, model: LatentGaussianModel, points: Sequence[Point], coupling: Coupling | None = None
-    ) -> None:
-        self.model = model
+        self, model: LatentGaussianModel, points: Sequence[Point],
+        coupling: Coupling | None = None, *, interpolates: bool = False,
+    ) -> None:  # fmt: skip
+        self.model, self._interpolates = model, interpolates
         maps_at = [[read(point) for read in model.maps] for point in points]
         self.groups = RowGroups.find(maps_at, coupling or Coupling(model.n_rows))
         parts = (model.offset, *model.maps, *(b.scale for b in model.blocks))
@@ -291,7 +297,7 @@ class LatentPriors:
         if offset is None:
             offset = keep("offset", model.offset, point, partial(np.array, dtype=float))
         blocks = tuple(
-            keep(("block", i), b.scale, point, partial(_block_at, b, point))
+            keep(("block", i), b.scale, point, partial(self._block_at, b, point))
             for i, b in enumerate(model.blocks)
         )
         merge = [partial(self._merge_map, i) for i in range(len(model.maps))]
@@ -330,9 +336,13 @@ class LatentPriors:
             merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)
         return A, merged
 
-
-def _block_at(block: LatentBlock, point: Point, array: Array) -> BlockPrior:
-    prior = block_prior(block, array)
-    if block.log_peak is not None:
-        prior.set_log_peak(partial(block.log_peak, dict(point)))
-    return prior
+    def _block_at(self, block: LatentBlock, point: Point, array: Array) -> BlockPrior:
+        may_interpolate = self._interpolates and kind_of(block) is PrecisionPrior
+        if may_interpolate and block.sparsity.multiplications >= _COSTLY:
+            log_det = block.log_determinant.at(point, array)
+            if log_det is not None:
+                return PrecisionPrior(block, array, log_det=log_det)
+        prior = block_prior(block, array)
+        if block.log_peak is not None:
+            prior.set_log_peak(partial(block.log_peak, dict(point)))
+        return prior

@@ -90,6 +90,11 @@ class Posterior(ABC):
         """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
         return self.prior.split(self.whitened(self.apply(rng.standard_normal((size, self.size)))))
 
+    def coordinates_of(self, innovations: list[Array]) -> Array:
+        """Return x of u by blocks."""
+        pairs = zip(self.prior.blocks, innovations, strict=True)
+        return self.coordinates(np.concatenate([b.unscale(u) for b, u in pairs]))
+
     def coordinates(self, v: Array) -> Array:
         """Return x for the whitened latents v."""
         return v

@@ -34,22 +34,34 @@ class PrecisionPrior(DensePrior):
     kind = "precision"
     #: τ₀.
     firsts: Array = np.empty(0)
-    factor: Factor
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
+    def __init__(
+        self, block: LatentBlock, array: Array, jitter: float = 0.0,
+        log_det: tuple[float, float] | None = None,
+    ) -> None:  # fmt: skip
+        """``log_det`` has log|Q| and its error where they are known: L is then made when needed."""
         BlockPrior.__init__(self, block, array, jitter)
         self._read_pattern(block)
+        self._log_det = log_det
         n_entries = self.entries.shape[1]
         #: Q, flat.
         self.flat = block.flat_precision(array[:n_entries])
         self.firsts = array[n_entries:]
-        name = f"the prior precision of {block.name!r}"
+        self._log_peak: Callable[[], Array] | None = None
+        if log_det is None:
+            self.factor  # noqa: B018, which refuses what is not positive definite
+
+    @cached_property
+    def factor(self) -> Factor:
+        """L."""
         if self.firsts.size:
             assert isinstance(self.pattern, BandPattern)  # of three diagonals
-            self.factor = factor_of_walks(self.flat, self.firsts, name)
-        else:
-            self.factor = self.pattern.factorize(self.flat.copy(), name)
-        self._log_peak: Callable[[], Array] | None = None
+            return factor_of_walks(self.flat, self.firsts, self._name)
+        return self.pattern.factorize(self.flat.copy(), self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"the prior precision of {self.block.name!r}"
 
     def _read_pattern(self, block: LatentBlock) -> None:
         assert block.entries is not None
@@ -92,7 +104,7 @@ class PrecisionPrior(DensePrior):
 
     @property
     def _is_uncertain(self) -> bool:
-        return self.factor.error > _LEAST_ERROR
+        return self._log_det is None and self.factor.error > _LEAST_ERROR
 
     @property
     def scale_error(self) -> float:
@@ -100,14 +112,27 @@ class PrecisionPrior(DensePrior):
 
     @property
     def log_det_error(self) -> float:
+        if self._log_det is not None:
+            return self._log_det[1]
         return 0.0 if self._is_uncertain and self._log_peak is not None else self.scale_error
+
+    @property
+    def is_lazy(self) -> bool:  # type: ignore[override]
+        return self._log_det is not None and not self.block.whitened
+
+    def log_density_of(self, u: Array) -> float:
+        if not self.is_lazy:
+            return super().log_density_of(u)
+        (rows, cols), n = self.entries, self.block.size
+        half_square = 0.5 * float(self.array @ (u[rows] * u[cols]))
+        return -half_square - 0.5 * n * float(np.log(2.0 * np.pi)) - self.log_det_scale()
 
     def log_det_scale(self) -> float:
         # For an explosive autoregression log|Q| is well defined, but the entries of Q lose its
         # digits.
         if self._is_uncertain and self._log_peak is not None:
             return -float(self._log_peak()) - 0.5 * self.block.size * float(np.log(2.0 * np.pi))
-        return -0.5 * self.factor.log_det
+        return -0.5 * (self.factor.log_det if self._log_det is None else self._log_det[0])
 
     def apply_cov(self, x: Array) -> Array:
         return self._through(self.root.solve, x)
@@ -184,11 +209,11 @@ class IntrinsicPrior(PrecisionPrior):
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
         self._read_pattern(block)
-        self.common, self._log_peak = float(array[-1]), None
+        self.common, self._log_peak, self._log_det = float(array[-1]), None, None
         rows, cols = self.entries
         sums = np.bincount(rows, array[:-1], minlength=block.size)
         largest = float(np.abs(array[:-1]).max())
-        name = f"the prior precision of {block.name!r}"
+        name = self._name
         if not (np.abs(sums).max() <= _ROUNDING * largest and 0.0 < self.common < np.inf):
             raise NotPositiveDefiniteError(
                 f"{name}: expected rows that sum to zero and a positive precision of the sum, "
@@ -294,7 +319,7 @@ class PivotPrior(PrecisionPrior):
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
         assert block.entries is not None
-        self.entries, self._log_peak = block.entries, None
+        self.entries, self._log_peak, self._log_det = block.entries, None, None
         self.pivots = array[self.entries.shape[1] :]
         if not (np.isfinite(array).all() and (self.pivots > 0.0).all()):
             raise NotPositiveDefiniteError(
@@ -313,13 +338,9 @@ class PivotPrior(PrecisionPrior):
         return self.block.flat_precision(self.array[: self.entries.shape[1]])
 
     @cached_property
-    def factor(self) -> Factor:  # type: ignore[override]
+    def factor(self) -> Factor:
         """A factor of Q with the places of all its entries, which moments ask for."""
         return self.pattern.factorize(self.flat.copy(), self._name)
-
-    @property
-    def _name(self) -> str:
-        return f"the prior precision of {self.block.name!r}"
 
     @cached_property
     def root(self) -> Factor:

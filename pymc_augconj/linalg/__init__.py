@@ -4,6 +4,7 @@
 ``dense``                symmetric and triangular matrices: products, solutions, rounding errors
 ``factors``              Cholesky factors of banded and sparse matrices, with borders and updates
 ``linear_map``           the linear map A from latents to predictors
+``log_determinant``      log determinants of a family of sparse matrices, interpolated
 ``sparse``               patterns of symmetric matrices, and their orders of elimination
 ``sparse_kernels``       loops of ``sparse`` and ``factors``
 ``state_space``          Cholesky factors of covariances of Markov processes, in linear time

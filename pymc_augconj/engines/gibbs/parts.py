@@ -280,7 +280,10 @@ class Part:
     def keep(self, prior: LatentPrior, eta: Array, whitened: list[Array]) -> None:
         """Keep the predictors and the log prior density of its latents."""
         self.eta = eta
-        self.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
+        pairs = zip(prior.blocks, whitened, strict=True)
+        self.log_prior = sum(
+            b.log_density_of(v) if b.is_lazy else b.log_density(v) for b, v in pairs
+        )
 
     def sites_at(self, prior: LatentPrior) -> SiteSum:
         """Return the sites relative to the prior's offset, merged by the part's groups."""
@@ -338,7 +341,7 @@ def make_parts(
         layout = SiteLayout([own.shape for own in rows], coupled)
         stacked = np.concatenate([own.ravel() for own in rows])
         own_model = restricted_model(model, component, stacked)
-        priors = LatentPriors(own_model, points, layout.coupling)
+        priors = LatentPriors(own_model, points, layout.coupling, interpolates=plan.factors is None)
         make = solver_of_step if plan.factors is None else _gram_solver
         solver = make(own_model.blocks, priors.groups)
         pairs = zip(members, layout.spans, strict=True)

@@ -65,12 +65,22 @@ class Conditional:
         """Return x of v by blocks."""
         return self.posterior.coordinates(np.concatenate(whitened))
 
+    @property
+    def is_by_values(self) -> bool:
+        """Whether latents are taken as u, since S of some takes a factorisation."""
+        blocks = self.prior.blocks
+        return any(b.is_lazy for b in blocks) and not any(b.block.whitened for b in blocks)
+
     def predictor(self, x: Array) -> Array:
         """Return the part's η."""
         return self.prior.predictor(self.posterior.innovations(x))
 
     def latents(self, x: Array) -> tuple[list[Array], list[Array]]:
-        """Return u and v by blocks."""
+        """Return u and v by blocks; of those that are lazy u itself in the place of v."""
+        if self.is_by_values:
+            own = self.posterior.innovations(x)
+            pairs = zip(self.prior.blocks, own, strict=True)
+            return own, [u if b.is_lazy else b.unscale(u) for b, u in pairs]
         whitened = self.prior.split(self.posterior.whitened(x))
         return self.posterior.innovations(x), whitened
 

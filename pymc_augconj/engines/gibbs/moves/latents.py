@@ -136,6 +136,13 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
     return eta
 
 
+def _coordinates(chain: Chain, point: Point, part: Part, given: Conditional) -> Array:
+    """Return the coordinates of the part's present latents."""
+    if given.is_by_values:
+        return given.posterior.coordinates_of(part.select(chain.innovations(point)))
+    return given.coordinates(part.select(chain.whitened(point)))
+
+
 def draw_latents(
     rng: np.random.Generator, chain: Chain, state: State, part: Part, *, relax: bool
 ) -> None:
@@ -145,7 +152,6 @@ def draw_latents(
     """
     point, info, tilted = state.point, state.info, part.tilted
     relax = relax and not chain.alternates
-    whitened = part.select(chain.whitened(point)) if relax or tilted is not None else []
     try:
         # ν is that of one solver: another one is taken with other sites alone.
         given = part.given_sites(point, settle=tilted is None, for_draws=True)
@@ -156,10 +162,13 @@ def draw_latents(
             tilted.value = np.nan
         prior = part.priors.at(point).factorized()
         eta = prior.predictor(part.select(chain.innovations(point)))
-        part.keep(prior, eta, part.select(chain.whitened(point)))
+        whitened = part.select(chain.whitened(point))
+        pairs = zip(prior.blocks, whitened, strict=True)
+        part.keep(prior, eta, [b.scale(v) if b.is_lazy else v for b, v in pairs])
         return
     posterior, prior = given.posterior, given.prior
-    current = given.coordinates(whitened) if whitened else None
+    needs = relax or tilted is not None
+    current = _coordinates(chain, point, part, given) if needs else None
     if chain.alternates:
         x = draw_alternately(posterior, rng, part)
     elif tilted is None or current is None:
@@ -217,7 +226,7 @@ def update_collapsed(
         except UncertainEvidenceError:
             state.info.stays += 1
             return
-        current = given.coordinates(part.select(chain.whitened(state.point)))
+        current = _coordinates(chain, state.point, part, given)
         tilted.begin(rng, given, current, value)
     for move in part.collapsed:
         _update(rng, chain, state, part, move)
