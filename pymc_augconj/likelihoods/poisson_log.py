@@ -62,18 +62,19 @@ class PoissonLog(DensityLikelihood):
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
 
-# log y! of small counts, and −log y! of those asked for last, as a step asks for them many times.
+# log y! of small counts; and y, c and the constant that was asked for last, as a step asks for it
+# many times.
 _LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
-_last = (np.empty(0), np.empty(0))
+_last = (np.empty(0), np.empty(0), np.empty(0))
 
 
 def _log_constant(y: Array, c: Array) -> Array:
     global _last
     if not isinstance(y, np.ndarray):
         return xlogy(y, c) - gammaln(y + 1.0)  # registers of a tape, which have no values yet
-    known, constant = _last
-    if not np.array_equal(known, y):
+    known, exposure, constant = _last
+    if not (np.array_equal(known, y) and np.array_equal(exposure, c)):
         small = y.size and y.max() < _LOG_FACTORIALS.size
-        constant = -(_LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0))
-        _last = y.copy(), constant
-    return xlogy(y, c) + constant if np.size(c) > 1 or c != 1.0 else constant
+        constant = xlogy(y, c) - (_LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0))
+        _last = y.copy(), np.array(c), constant
+    return constant

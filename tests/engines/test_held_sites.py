@@ -209,13 +209,15 @@ def test_a_trajectory_keeps_a_density_with_a_support(factor, steps, exact):
 def test_without_a_residual_a_trajectory_turns_and_accepts_all():
     rng, start = np.random.default_rng(8), np.array([3.0, 0.0, 0.0])
     found = [
-        trajectory(rng, lambda nu: (0.0, np.zeros(3)), start, np.pi / 8, 8) for _ in range(400)
+        trajectory(rng, lambda nu: (0.0, np.zeros(3)), start, np.pi / 8, 7) for _ in range(400)
     ]
     assert min(acceptance for *_, acceptance in found) == pytest.approx(1.0)
-    # Each point of the trajectory is as likely, those before the start as those after.
-    cos = np.array([nu[0] / 3.0 for nu, *_ in found])
-    angles = np.pi / 8 * np.subtract.outer(np.arange(9), np.arange(9))
-    assert abs(cos.mean() - np.cos(angles).mean()) < 5.0 * cos.std() / 20.0
+    # Each point of the half without the start is as likely, before it or after it. p adds to ν[0].
+    angles = np.pi / 8 * np.subtract.outer(np.arange(4), np.arange(4, 8))
+    first = np.array([nu[0] for nu, *_ in found])
+    square = 9.0 * np.cos(angles) ** 2 + np.sin(angles) ** 2
+    for x, expected in ((first, 3.0 * np.cos(angles)), (first**2, square)):
+        assert abs(x.mean() - expected.mean()) < 5.0 * x.std() / 20.0
 
 
 def test_the_angle_of_trajectories_is_adapted_while_tuning():

@@ -16,9 +16,13 @@ the Hamiltonian ½|ν|² + ½|p|² − r(ν), p ~ N(0, I), follow its gradient: 
     p += ½ δ ∇r(ν),        (ν, p) turned by δ,        p += ½ δ ∇r(ν).
 
 It is reversible and keeps volume, and where r = 0 it is exact. Of a trajectory of L steps a number
-drawn uniformly from 0, …, L goes back in time. The next state is one of its L + 1 points with
-probabilities in proportion to e^{−H}: from each of them the same trajectory would have been made
-with the same probability.
+drawn uniformly from 0, …, L goes back in time: from each of its L + 1 points the same trajectory
+would have been made with the same probability. With W the sum of w = e^{−H} over that half of them
+with the present state, and W′ over the other, the next state is one of the other half with
+probability min(1, W′/W), and else one of the same half, in proportion to w. So the flow from one
+state to another one is w w′ min(1/W, 1/W′), or the same both ways within a half. If r = 0 and the
+trajectory turns by π, then a normal number has no correlation with the next one, and its square
+0.3; 0.4 and 0.5 if the next state is one of all points.
 
 Slices of all entries of a vector at once, which are independent, are of intervals instead (Neal
 2003). Python's step calls the function that makes them, and the native loop compiles it.
@@ -132,12 +136,15 @@ def trajectory(
     value, slope = residual(nu)
     p = rng.standard_normal(nu.size)
     start = 0.5 * float(nu @ nu + p @ p) - value
-    chosen, chosen_value, log_total, accepted = nu, value, 0.0, 0.0
-    back = int(rng.integers(steps + 1))
+    back, accepted = int(rng.integers(steps + 1)), 0.0
+    # Of each half of the trajectory: a point, r there, and log W.
+    own = int(2 * back > steps)
+    halves = [(nu, value, -math.inf), (nu, value, -math.inf)]
+    halves[own] = nu, value, 0.0
     for sign, count in ((-1.0, back), (1.0, steps - back)):
         # Back in time is forward with the opposite momentum.
         at, momentum, force = nu, sign * p, slope
-        for _ in range(count):
+        for number in range(1, count + 1):
             half = momentum + (0.5 * angle) * force
             at, momentum = cos * at + sin * half, cos * half - sin * at
             there, force = residual(at)
@@ -147,10 +154,15 @@ def trajectory(
                 # Nor is anything beyond, from wherever a trajectory comes.
                 break
             accepted += math.exp(min(log_weight, 0.0))
-            log_total = float(np.logaddexp(log_total, log_weight))
+            which = int(2 * (back + int(sign) * number) > steps)
+            log_total = float(np.logaddexp(halves[which][2], log_weight))
             if rng.random() < math.exp(log_weight - log_total):
-                chosen, chosen_value = at, there
-    return chosen, chosen_value, accepted / steps
+                halves[which] = at, there, log_total
+            else:
+                halves[which] = *halves[which][:2], log_total
+    crosses = math.log1p(-rng.random()) < halves[1 - own][2] - halves[own][2]
+    chosen, value, _ = halves[1 - own] if crosses else halves[own]
+    return chosen, value, accepted / steps
 
 
 # Of stepping out.
