@@ -179,12 +179,11 @@ class LatentBlock(GaussianStructure):
     def log_determinant(self) -> LogDeterminant:
         """log|Q| of the kind "precision", without a factorisation where that is possible."""
         assert self.entries is not None
+        return LogDeterminant(self.scale, self.scale.names, self.entries, self._log_det_of)
 
-        def compute(array: Array) -> tuple[float, float]:
-            factor = self.sparsity.factorize(self.flat_precision(array))
-            return factor.log_det, factor.error
-
-        return LogDeterminant(self.scale, self.scale.names, self.entries, compute)
+    def _log_det_of(self, array: Array) -> tuple[float, float]:
+        factor = self.sparsity.factorize(self.flat_precision(array))
+        return factor.log_det, factor.error
 
     def flat_precision(self, array: Array) -> Array:
         """Return Q, flat, given the value of ``scale``."""
