@@ -30,7 +30,7 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import WRONG, python_mode
-from pymc_augconj.recognition.graph.affine import depends_on, scalar_name
+from pymc_augconj.recognition.graph.affine import depends_on, op_name
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, distribution_name
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
@@ -119,7 +119,7 @@ def _conditions(densities: Variables, space: ValueSpace, innovations: Variables)
 
 def _shortened(condition: Variable, hyperparameters: Variables) -> Variable:
     """Return a condition x > a on the least and largest x, for one number times known ones."""
-    if scalar_name(condition) == "GT" and all(condition.owner.inputs[1].type.broadcastable):
+    if op_name(condition) == "GT" and all(condition.owner.inputs[1].type.broadcastable):
         x, bound = condition.owner.inputs
         if (split := split_number(x, hyperparameters)) is not None:
             number, known = split

@@ -109,9 +109,7 @@ def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariabl
     """Return the name of the first op, from the latents on, that is not affine in them."""
     for var in descendants(predictor, inputs):
         if not var.dtype.startswith("float") or not is_affine(var, inputs):
-            op = var.owner.op
-            scalar_op = getattr(op, "scalar_op", None)
-            return type(scalar_op if scalar_op is not None else op).__name__
+            return op_name(var)
     return "unknown"
 
 
@@ -130,12 +128,13 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
     """Return whether derivatives are constant although the op is not affine."""
     if not var.dtype.startswith("float"):
         return True
-    return scalar_name(var) in _PIECEWISE_AFFINE
+    return op_name(var) in _PIECEWISE_AFFINE
 
 
-def scalar_name(var: Variable) -> str:
-    """Return the name of the scalar op of an elementwise node; "NoneType" for other nodes."""
-    return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
+def op_name(var: Variable) -> str:
+    """Return the name of the op, the scalar one if there is one; "" for a leaf."""
+    op = None if var.owner is None else var.owner.op
+    return "" if op is None else type(getattr(op, "scalar_op", op)).__name__
 
 
 def descendants(predictor: Variable, inputs: Variables) -> list[TensorVariable]:

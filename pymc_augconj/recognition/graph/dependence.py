@@ -35,7 +35,7 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.typing import Array, Generator
 
-from .affine import scalar_name
+from .affine import op_name
 from .functions import Gradient, Inputs, PointFunction
 from .interpreter import Interpreter, NotInterpretedError, interpret
 from .rewrite import Variables, is_random, substitute
@@ -161,9 +161,9 @@ def distribution_name(rv: Variable) -> str:
     return _name_of_categorical(rv) if name == "Categorical" else name
 
 
-def name_of_op(op_name: str) -> str:
+def name_of_op(name: str) -> str:
     """Return the name of a distribution, given that of the class of its random variables."""
-    return _public_names().get(op_name, op_name.removesuffix("RV").lstrip("_"))
+    return _public_names().get(name, name.removesuffix("RV").lstrip("_"))
 
 
 @cache
@@ -199,12 +199,12 @@ def _name_of_categorical(rv: Variable) -> str:
     while p.owner is not None and isinstance(p.owner.op, ViewOp):
         (p,) = p.owner.inputs
     parts = [] if p.owner is None else p.owner.inputs
-    if scalar_name(p) == "Sub":
+    if op_name(p) == "Sub":
         # σ(c_k − η) − σ(c_(k−1) − η)
         joined = {part.owner.inputs[0] for part in parts if _is(part, Subtensor)}
         if len(joined) == 1 and all(_is(part, Join) for part in joined):
             return "OrderedLogistic" if _contains(joined, "Sigmoid") else "Categorical"
-    if scalar_name(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
+    if op_name(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
         return "OrderedProbit"
     return "Categorical"
 
@@ -214,7 +214,7 @@ def _is(var: Variable, kind: type) -> bool:
 
 
 def _contains(graphs: Iterable[Variable], name: str) -> bool:
-    return any(scalar_name(var) == name for var in ancestors(graphs))
+    return any(op_name(var) == name for var in ancestors(graphs))
 
 
 # Standard deviations, on the unconstrained scale, of the points at which structure is examined.

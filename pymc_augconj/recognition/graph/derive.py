@@ -25,9 +25,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from .affine import scalar_name
+from .affine import op_name
 from .dependence import ModelIndex, static_shape
-from .rewrite import Variables, is_random, substitute
+from .rewrite import Variables, is_number, is_random, substitute
 
 
 def log_density_of(model: ModelIndex, rv: Variable, value: Variable) -> Variable | None:
@@ -196,7 +196,7 @@ def with_exact_complements(graph: Variable) -> Variable:
             continue
         seen.add(var)
         stack.extend(var.owner.inputs)
-        if scalar_name(var) == "Log1mexp":
+        if op_name(var) == "Log1mexp":
             exact = _complement(var.owner.inputs[0])
             if exact is not None:
                 found[var] = exact.astype(var.dtype)
@@ -214,29 +214,29 @@ def _complement(log_cdf: Variable) -> Variable | None:
     if isinstance(op, Alloc | DimShuffle | CheckParameterValue):
         inner = _complement(first)
         return None if inner is None else op(inner, *others)
-    if scalar_name(log_cdf) == "Switch":
+    if op_name(log_cdf) == "Switch":
         branches = [_complement(branch) for branch in others]
         if all(branch is None for branch in branches):
             return None
         plain = [pt.log1mexp(branch) for branch in others]
         exact = [b if b is not None else p for b, p in zip(branches, plain, strict=True)]
         return pt.switch(first, *exact)
-    rule = _RULES.get(scalar_name(log_cdf))
+    rule = _RULES.get(op_name(log_cdf))
     return None if rule is None else rule(first)
 
 
 def _of_negative(inner: Variable) -> Variable | None:
     # Logistic: F = exp(−softplus(−z)).
-    return -pt.softplus(-inner.owner.inputs[0]) if scalar_name(inner) == "Softplus" else None
+    return -pt.softplus(-inner.owner.inputs[0]) if op_name(inner) == "Softplus" else None
 
 
 def _of_log(cdf: Variable) -> Variable | None:
-    name = scalar_name(cdf)
+    name = op_name(cdf)
     if name == "GammaInc":
         return _log_upper_gamma(*cdf.owner.inputs)
     if name == "GammaIncC":
         return pt.log(pt.gammainc(*cdf.owner.inputs))
-    if name == "Sub" and _is_number(cdf.owner.inputs[0], 1.0):
+    if name == "Sub" and is_number(cdf.owner.inputs[0], 1.0):
         return _log(cdf.owner.inputs[1])
     if name == "BetaInc":
         # Of a small x few digits are left in 1 − x.
@@ -256,12 +256,12 @@ _RULES: dict[str, Callable[[Variable], Variable | None]] = {
 
 def _log(graph: Variable) -> Variable:
     """Return the log of a product, with its exponentials taken out."""
-    if scalar_name(graph) == "Exp":
+    if op_name(graph) == "Exp":
         return graph.owner.inputs[0]
-    if scalar_name(graph) == "Neg" and scalar_name(graph.owner.inputs[0]) == "Mul":
+    if op_name(graph) == "Neg" and op_name(graph.owner.inputs[0]) == "Mul":
         first, *others = graph.owner.inputs[0].owner.inputs
         return sum((_log(factor) for factor in others), start=_log(-first))
-    if scalar_name(graph) == "Mul":
+    if op_name(graph) == "Mul":
         first, *others = graph.owner.inputs
         return sum((_log(factor) for factor in others), start=_log(first))
     # PyTensor keeps a number such as ½ in single precision.
@@ -276,9 +276,3 @@ def _log_upper_gamma(a: Variable, x: Variable) -> Variable:
         fraction = large + 2.0 * k - 1.0 - a + k * (a - k) / fraction
     tail = a * pt.log(large) - large - pt.gammaln(a) - pt.log(fraction)
     return pt.switch(pt.and_(x > _LARGE, a < x / 3.0), tail, pt.log(pt.gammaincc(a, x)))
-
-
-def _is_number(graph: Variable, value: float) -> bool:
-    while graph.owner is not None and isinstance(graph.owner.op, DimShuffle):
-        (graph,) = graph.owner.inputs
-    return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))

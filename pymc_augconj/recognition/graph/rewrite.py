@@ -8,19 +8,20 @@ where an observation has a probability below ε.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors, walk
-from pytensor.scalar.basic import EQ, Switch
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.scalar.basic import EQ, Cast, Second, Switch
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.type import TensorType
@@ -49,10 +50,7 @@ def simplify(graphs: Variables, *, shapes: bool = False) -> list[Variable]:
     """
     # PyTensor rewrites in place, and would change the user's own model; but what it copies has
     # copies of the random variables, which nothing would find. So it sees them as inputs.
-    reached = walk(
-        list(graphs), lambda v: () if v.owner is None or is_random(v) else v.owner.inputs
-    )
-    inputs = {var: var.type(name=var.name) for var in reached if is_random(var)}
+    inputs = {var: var.type(name=var.name) for var in down_to_random(graphs) if is_random(var)}
     outputs = in_real_numbers(substitute(graphs, inputs))
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     if shapes:
@@ -73,6 +71,11 @@ def _rewriter() -> GraphRewriter:
 def is_random(var: Variable) -> bool:
     """Return whether a variable is a draw from a distribution."""
     return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
+
+
+def down_to_random(graphs: Iterable[Variable]) -> Iterator[Variable]:
+    """Yield the variables of graphs, but none below a random variable."""
+    return walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs)
 
 
 def substitute(graphs: Variables, replacements: Mapping[Variable, Variable]) -> list[Variable]:
@@ -158,3 +161,16 @@ def constant_number(var: Variable) -> np.ndarray | None:
         return None
     value = np.asarray(PointFunction(var, {})({}))
     return np.ravel(value)[:1] if np.unique(value).size == 1 else None
+
+
+def is_number(var: Variable, value: float) -> bool:
+    """Return whether ``var`` is a constant with this number in all entries, of any shape."""
+    while var.owner is not None:
+        op, scalar_op = var.owner.op, getattr(var.owner.op, "scalar_op", None)
+        if isinstance(scalar_op, Second):
+            var = var.owner.inputs[1]
+        elif isinstance(op, DimShuffle | Alloc) or isinstance(scalar_op, Cast):
+            var = var.owner.inputs[0]
+        else:
+            return False
+    return isinstance(var, Constant) and bool(np.all(np.asarray(var.data) == value))

@@ -22,7 +22,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, walk
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Add, Mul, TrueDiv
 from pytensor.tensor.basic import Alloc, AllocDiag, Eye
 from pytensor.tensor.elemwise import Elemwise
@@ -40,7 +40,12 @@ from pymc_augconj.linalg.state_space import (
     transitions_of,
 )
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret, is_constant
-from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, is_random
+from pymc_augconj.recognition.graph.rewrite import (
+    Variables,
+    constant_number,
+    down_to_random,
+    is_random,
+)
 from pymc_augconj.typing import Array
 
 # Dimension of the state, 0 for the cosine, rate or frequency, and formula at a lengthscale of one;
@@ -306,7 +311,7 @@ def _value(graphs: Variables, given: dict[Variable, Variable]) -> list[Array] | 
 
 def _results(K: Variable, kind: type, ndim: int) -> Iterator[Variable]:
     """Yield results of one scalar operation."""
-    for v in walk([K], lambda v: () if v.owner is None or is_random(v) else v.owner.inputs):
+    for v in down_to_random([K]):
         op = getattr(v.owner, "op", None)
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, kind) and v.type.ndim == ndim:
             yield v

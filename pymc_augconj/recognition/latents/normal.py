@@ -25,17 +25,16 @@ from pymc.distributions.transforms import Interval, ZeroSumTransform
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.scalar.basic import Cast, Mul, Second
-from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pymc_augconj.latents.dense import FLAT_STD, kronecker_product
+from pymc_augconj.recognition.graph.affine import op_name
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
-from pymc_augconj.recognition.graph.rewrite import folded
+from pymc_augconj.recognition.graph.rewrite import folded, is_number
 
 from .innovations import GaussianVariable
 from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
@@ -53,21 +52,21 @@ def find_gaussian_variables(
     """
     found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
-        op_name = type(rv.owner.op).__name__
+        name = type(rv.owner.op).__name__
         transform = model.rvs_to_transforms[rv]
-        if op_name == "ZeroSumNormalRV" and isinstance(transform, ZeroSumTransform):
+        if name == "ZeroSumNormalRV" and isinstance(transform, ZeroSumTransform):
             found.append(_from_zero_sum(model, rv, transform))
         if transform is not None and not transformed:
             continue
-        if op_name == "NormalRV":
+        if name == "NormalRV":
             found.append(_from_normal(model, rv))
-        elif op_name == "FlatRV":
+        elif name == "FlatRV":
             found.append(_independent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
-        elif op_name == "MvNormalRV":
+        elif name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
-        elif op_name == "KroneckerNormalRV":
+        elif name == "KroneckerNormalRV":
             found.append(_from_kronecker_normal(model, rv))
-        elif op_name == "SparseNormalRV" and rv.ndim == 1:
+        elif name == "SparseNormalRV" and rv.ndim == 1:
             found.append(_from_sparse_normal(model, rv))
     return [variable for variable in found if variable is not None]
 
@@ -97,11 +96,11 @@ def find_flat_stand_ins(model: ModelIndex, without: Collection[Variable]) -> lis
 
 def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     mu, sigma = rv.owner.op.dist_params(rv.owner)
-    if _is_constant(mu, 0.0) and _is_constant(sigma, 1.0):
+    if is_number(mu, 0.0) and is_number(sigma, 1.0):
         for read in (_from_whitened, _from_grid, _from_cumulative):
             if (whitened := read(model, rv)) is not None:
                 return whitened
-    return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
+    return _independent(model, rv, "normal", None if is_number(mu, 0.0) else mu, sigma)
 
 
 def _independent(
@@ -128,7 +127,7 @@ def _from_zero_sum(
 
 def _from_multivariate_normal(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
-    while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
+    while op_name(mu) == "Second":
         # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
     return _multivariate(model, rv, mu, cov)
@@ -153,7 +152,7 @@ def _multivariate(
     scale = cov if factor is None else factor
     if scale.ndim > 2:
         scale = scale.squeeze(tuple(range(scale.ndim - 2)))
-    mean = None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, static_shape(rv))
+    mean = None if is_number(mu, 0.0) else pt.broadcast_to(mu, static_shape(rv))
     form, kind = "multivariate normal", "dense" if factor is None else "factor"
     return GaussianVariable.of(model, rv, form, kind, scale, mean=mean, of_vectors=True)
 
@@ -162,7 +161,7 @@ def _from_sparse_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:
     """Return a variable of :class:`.SparseNormal`, the package's own."""
     block = rv.owner.op.block
     mu, entries = rv.owner.op.dist_params(rv.owner)
-    form, mean = f"{rv.owner.op.label}, by its precision", None if _is_constant(mu, 0.0) else mu
+    form, mean = f"{rv.owner.op.label}, by its precision", None if is_number(mu, 0.0) else mu
     constant = rv.owner.op.log_factor
     return GaussianVariable.of(
         model, rv, form, block.kind, entries,
@@ -211,7 +210,7 @@ def _from_cumulative(model: ModelIndex, rv: Variable) -> GaussianVariable | None
     if len(shape) != 1 or shape[0] < 2:
         return None
     steps, factor, nodes = rv, None, model.users.get(rv, ())
-    if len(nodes) == 1 and isinstance(getattr(nodes[0].op, "scalar_op", None), Mul):
+    if len(nodes) == 1 and op_name(nodes[0].outputs[0]) == "Mul":
         others = [var for var in nodes[0].inputs if var is not rv]
         if len(others) == 1 and all(others[0].type.broadcastable):
             steps, factor = nodes[0].outputs[0], others[0]
@@ -286,19 +285,6 @@ def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if isinstance(node.op, DimShuffle):
         return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)
     return axes if isinstance(node.op, ViewOp) else None
-
-
-def _is_constant(graph: Variable, value: float) -> bool:
-    while graph.owner is not None:
-        op = graph.owner.op
-        scalar_op = getattr(op, "scalar_op", None)
-        if isinstance(scalar_op, Second):
-            graph = graph.owner.inputs[1]
-        elif isinstance(op, DimShuffle | Alloc) or isinstance(scalar_op, Cast):
-            graph = graph.owner.inputs[0]
-        else:
-            return False
-    return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))
 
 
 # Fewer values are faster by a dense factorisation.

@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, walk
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Mul, Sign, Switch
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
@@ -31,7 +31,7 @@ from pymc_augconj.recognition.graph.affine import (
     descendants,
     has_misleading_derivative,
     is_affine,
-    scalar_name,
+    op_name,
 )
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
@@ -42,6 +42,7 @@ from pymc_augconj.recognition.graph.dependence import (
 from pymc_augconj.recognition.graph.rewrite import (
     Variables,
     constant_number,
+    down_to_random,
     is_random,
     is_tensor,
     simplify,
@@ -172,7 +173,7 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
     """
     factors: dict[Variable, tuple[Variable, Variable]] = {}
     for var in between(graphs, latents):
-        if scalar_name(var) in {"Mul", "TrueDiv"}:
+        if op_name(var) in {"Mul", "TrueDiv"}:
             eta, c = peel(var, "scaled_log", latents) or (var, var)
             if c is not var and _drawn(c) and is_affine(eta, latents):
                 factors[var] = eta, c
@@ -187,20 +188,15 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
 
 def has_logarithms(model: ModelIndex, eta: Variable, latents: Variables) -> bool:
     """Return whether the learned factors that a predictor has logarithms of are positive."""
-    logs = [var.owner.inputs[0] for var in _written(eta) if scalar_name(var) == "Log"]
+    logs = [var.owner.inputs[0] for var in down_to_random([eta]) if op_name(var) == "Log"]
     peeled = [peel(x, "scaled_log", latents) if depends_on(x, latents) else (x, x) for x in logs]
     learned = [one[1] for one in peeled if one is not None and _drawn(one[1])]
     return all(is_positive(model, factor) for factor in learned)
 
 
-def _written(*graphs: Variable) -> Iterator[Variable]:
-    """Yield the variables of graphs, as far as random variables."""
-    return walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs)
-
-
 def _drawn(*graphs: Variable) -> set[Variable]:
     """Return the random variables that graphs are written with."""
-    return set(filter(is_random, _written(*graphs)))
+    return set(filter(is_random, down_to_random(graphs)))
 
 
 def _without_parameters(
@@ -215,7 +211,7 @@ def _without_parameters(
         own = {part for part in ancestors(others) if is_random(part)}
         shared = all(all(part.type.broadcastable) for part in others)
         known = shared and own <= elsewhere and (bool(own) or not others)
-        return known and scalar_name(outer) in {"Add", "Sub", "Neg"}
+        return known and op_name(outer) in {"Add", "Sub", "Neg"}
 
     inner = stripped(var, latents, are_elsewhere)
     return inner if has_rows(inner, shape) else var
@@ -411,17 +407,17 @@ def has_fixed_sign(graph: Variable, inputs: Variables) -> bool:
     """Return whether ``graph`` visibly has the same sign for all values of ``inputs``."""
     if not depends_on(graph, inputs) or _is_positive(graph):
         return True
-    parts = _values(graph) if scalar_name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
+    parts = _values(graph) if op_name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
     return bool(parts) and all(has_fixed_sign(part, inputs) for part in parts)
 
 
 def _is_positive(graph: Variable) -> bool:
     if isinstance(graph, Constant):
         return bool(np.all(np.asarray(graph.data) > 0))
-    if scalar_name(graph) in _POSITIVE:
+    if op_name(graph) in _POSITIVE:
         return True
     parts = _values(graph)
-    kept = scalar_name(graph) in _KEEP_POSITIVE | _KEEP_SIGN - {"Neg"} or _has_shape_alone(graph)
+    kept = op_name(graph) in _KEEP_POSITIVE | _KEEP_SIGN - {"Neg"} or _has_shape_alone(graph)
     return kept and bool(parts) and all(map(_is_positive, parts))
 
 
@@ -432,7 +428,7 @@ def _values(graph: Variable) -> list[Variable]:
     inputs = list(graph.owner.inputs)
     if _has_shape_alone(graph):
         return inputs[:1]
-    return inputs[1:] if scalar_name(graph) == "Second" else inputs
+    return inputs[1:] if op_name(graph) == "Second" else inputs
 
 
 def _has_shape_alone(graph: Variable) -> bool:

@@ -37,7 +37,7 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.generic import GenericLikelihood, LogDensity
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.python_mode.tape import Registers
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, scalar_name
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
@@ -336,7 +336,7 @@ def _names(
             names.append({"identity": of, "its own": f"link of {of}"}.get(link, f"{link} {of}"))
             continue
         first = {
-            scalar_name(var)
+            op_name(var)
             for var in between(parameters, list(part.offsets))
             if set(var.owner.inputs).intersection(part.offsets)
         }

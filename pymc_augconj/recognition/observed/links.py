@@ -23,9 +23,15 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import expit, logit, ndtr, ndtri
 
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, scalar_name
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import Variables, constant_number, simplify, substitute
+from pymc_augconj.recognition.graph.rewrite import (
+    Variables,
+    constant_number,
+    is_number,
+    simplify,
+    substitute,
+)
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
@@ -141,8 +147,7 @@ def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[floa
 
 def bound_of(graph: Variable) -> str | None:
     """Return the name of the function that bounds a value, or None."""
-    op = None if graph.owner is None else graph.owner.op
-    return _BOUNDS.get(type(getattr(op, "scalar_op", None)).__name__)
+    return _BOUNDS.get(op_name(graph))
 
 
 def _plain(value: float) -> float:
@@ -229,19 +234,12 @@ _STRUCTURAL = frozenset(
 _SQRT_2 = np.sqrt(2.0)
 
 
-def _op_name(graph: Variable) -> str:
-    if graph.owner is None:
-        return ""
-    op = graph.owner.op
-    return type(op.scalar_op if isinstance(op, Elemwise) else op).__name__
-
-
 def _through_structure(
     graph: Variable, latents: Variables, match: Callable[[Variable], Variable | None]
 ) -> Variable | None:
     """Apply ``match`` below any structural ops, and put those back on top of its result."""
     found = match(graph)
-    if found is not None or _op_name(graph) not in _STRUCTURAL:
+    if found is not None or op_name(graph) not in _STRUCTURAL:
         return found
     first, *rest = graph.owner.inputs
     if depends_on(list(rest), latents):
@@ -252,57 +250,46 @@ def _through_structure(
     return graph.owner.clone_with_new_inputs([inner.astype(first.dtype), *rest]).outputs[0]
 
 
-def _is_number(graph: Variable, value: float) -> bool:
-    while _op_name(graph) in ("DimShuffle", "Alloc", "ExpandDims"):
-        graph = graph.owner.inputs[0]
-    return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))
-
-
 def _logit(graph: Variable) -> Variable | None:
-    if _op_name(graph) == "Sigmoid":
+    if op_name(graph) == "Sigmoid":
         return graph.owner.inputs[0]
-    if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
+    if op_name(graph) == "Sub" and is_number(graph.owner.inputs[0], 1.0):
         inner = _logit(graph.owner.inputs[1])
         return None if inner is None else -inner
     return None
 
 
-def is_one(graph: Variable) -> bool:
-    """Return whether ``graph`` is the constant 1."""
-    return _is_number(graph, 1.0)
-
-
 def as_probit(graph: Variable) -> Variable | None:
     """Return η if ``graph`` is PyMC's spelling of Φ(η)."""
     # Φ(η) = ½ erfc(−η/√2) = ½ (1 + erf(η/√2))
-    if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
+    if op_name(graph) == "Sub" and is_number(graph.owner.inputs[0], 1.0):
         inner = as_probit(graph.owner.inputs[1])
         return None if inner is None else -inner
-    if _op_name(graph) != "Mul" or len(graph.owner.inputs) != 2:
+    if op_name(graph) != "Mul" or len(graph.owner.inputs) != 2:
         return None
     first, second = graph.owner.inputs
-    if not _is_number(first, 0.5):
+    if not is_number(first, 0.5):
         first, second = second, first
-    if not _is_number(first, 0.5):
+    if not is_number(first, 0.5):
         return None
-    if _op_name(second) == "Erfc":
+    if op_name(second) == "Erfc":
         return -_SQRT_2 * second.owner.inputs[0]
-    if _op_name(second) in ("Add", "Sub") and len(second.owner.inputs) == 2:
-        sign = 1.0 if _op_name(second) == "Add" else -1.0
+    if op_name(second) in ("Add", "Sub") and len(second.owner.inputs) == 2:
+        sign = 1.0 if op_name(second) == "Add" else -1.0
         one, erf = second.owner.inputs
-        if _op_name(one) == "Erf" and sign > 0:
+        if op_name(one) == "Erf" and sign > 0:
             one, erf = erf, one
-        if _is_number(one, 1.0) and _op_name(erf) == "Erf":
+        if is_number(one, 1.0) and op_name(erf) == "Erf":
             return sign * _SQRT_2 * erf.owner.inputs[0]
     return None
 
 
 def _exponential(graph: Variable) -> Variable | None:
-    return graph.owner.inputs[0] if _op_name(graph) == "Exp" else None
+    return graph.owner.inputs[0] if op_name(graph) == "Exp" else None
 
 
 def _square(graph: Variable) -> Variable | None:
-    return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
+    return graph.owner.inputs[0] if op_name(graph) == "Sqr" else None
 
 
 _PLAIN = {"logit": _logit, "probit": as_probit}
@@ -316,7 +303,7 @@ def _scaled(
     inner = _through_structure(graph, latents, match)
     if inner is not None:
         return inner, pt.as_tensor(1.0)
-    name = _op_name(graph)
+    name = op_name(graph)
     if name == "Mul":
         varying = [part for part in graph.owner.inputs if depends_on(part, latents)]
         fixed = [part for part in graph.owner.inputs if not depends_on(part, latents)]
@@ -372,7 +359,7 @@ def describe_link(graph: Variable, latents: Variables) -> str:
     for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
         if peel(graph, name, latents) is not None:
             return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
-    return f"a link that ends in {_op_name(graph) or 'nothing known'}"
+    return f"a link that ends in {op_name(graph) or 'nothing known'}"
 
 
 def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, TensorVariable]:
@@ -383,10 +370,10 @@ def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, T
     """
     base, exponent, factor, signed = graph, 1.0, pt.as_tensor(np.float64(1.0)), False
     while True:
-        name = scalar_name(base)
+        name = op_name(base)
         parts = [] if base.owner is None else list(base.owner.inputs)
         if name == "Mul":
-            signs = [part for part in parts if scalar_name(part) == "Sign"]
+            signs = [part for part in parts if op_name(part) == "Sign"]
             moving = [p for p in parts if p not in signs and depends_on(p, latents)]
             if len(moving) != 1:
                 break
@@ -432,4 +419,4 @@ def split_number(graph: Variable, inputs: Variables) -> tuple[Variable, Variable
 
 def _unsigned(factor: TensorVariable, signed: bool) -> TensorVariable:
     """Return x for a factor |x| of τ; PyMC has no density for τ < 0."""
-    return factor.owner.inputs[0] if signed and scalar_name(factor) == "Abs" else factor
+    return factor.owner.inputs[0] if signed and op_name(factor) == "Abs" else factor

@@ -25,7 +25,6 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.scalar.basic import Sub
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import All
@@ -36,12 +35,12 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.python_mode.tape import Registers
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, is_number, simplify, substitute
 
-from .links import as_probit, is_one
+from .links import as_probit
 
 _Y, _ETA = "y", "eta"
 
@@ -112,7 +111,7 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         density, *conditions = inputs
         met = reduce(pt.and_, [_of_rows(condition, density.ndim) for condition in conditions])
         return [pt.switch(met, density, -np.inf)]
-    if isinstance(getattr(op, "scalar_op", None), Sub) and is_one(inputs[0]):
+    if op_name(var) == "Sub" and is_number(inputs[0], 1.0):
         eta = as_probit(inputs[1])
         if eta is not None:
             # 1 − Φ(η), which rounds to zero from η = 8 on, is written as Φ(−η).

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar.basic import Add
 from pytensor.tensor.basic import Alloc, Join
@@ -34,9 +34,9 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.affine import descendants, scalar_name
+from pymc_augconj.recognition.graph.affine import descendants, op_name
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import Variables, substitute
+from pymc_augconj.recognition.graph.rewrite import Variables, is_number, substitute
 from pymc_augconj.typing import Index
 
 #: The key of the vector of a product.
@@ -285,7 +285,7 @@ def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
     """Return whether the output is linear, without a constant, in the inputs ``known`` together."""
     op, moves = node.op, [var in known for var in node.inputs]
     if isinstance(op, Elemwise):
-        kind = _ELEMENTWISE.get(scalar_name(node.outputs[0]))
+        kind = _ELEMENTWISE.get(op_name(node.outputs[0]))
         return kind is not None and kind(node, moves)
     if isinstance(op, Dot):
         return sum(moves) == 1
@@ -301,15 +301,7 @@ def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
 
 
 def _all_or_zero(inputs: Variables, moves: Sequence[bool]) -> bool:
-    return all(moving or _is_zero(var) for var, moving in zip(inputs, moves, strict=True))
-
-
-def _is_zero(var: Variable) -> bool:
-    if isinstance(var, Constant):
-        return not np.any(var.data)
-    return (
-        var.owner is not None and isinstance(var.owner.op, Alloc) and _is_zero(var.owner.inputs[0])
-    )
+    return all(moving or is_number(var, 0.0) for var, moving in zip(inputs, moves, strict=True))
 
 
 #: Whether an elementwise operation is linear in the given arguments.

@@ -16,6 +16,7 @@ from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,
     descendants,
+    op_name,
     pullback,
     pushforward,
 )
@@ -134,7 +135,7 @@ class Predictors:
         between = [*used, *descendants(graph, used)]
         if not all(var.dtype.startswith("float") for var in between):
             return "discrete"
-        ops = {type(getattr(v.owner.op, "scalar_op", None)).__name__ for v in between if v.owner}
+        ops = {op_name(v) for v in between}
         return "kinked" if ops & _KINKED else "smooth"
 
     @cached_property
