@@ -1,10 +1,13 @@
 """The errors of the package; messages name the variable, the reason and an alternative.
 
-All are :class:`ValueError`, so that code that guards against bad input keeps working, and all are
-:class:`AugmentationError`, which tells them from other errors.
+All classes are :class:`ValueError`, so that code that guards against bad input keeps working, and
+all are :class:`AugmentationError`, which tells them from other errors.
 """
 
 from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 _GUIDE = "https://github.com/pymc-augconj/pymc-augconj/blob/main/docs/troubleshooting.md"
 
@@ -57,3 +60,16 @@ class NotSuperGaussianError(AugmentationError):
     """A φ is not completely monotone with φ(0) = 1, so that no auxiliary variable exists."""
 
     section = "a-density-is-not-super-gaussian"
+
+
+def refuse(name: str, values: ArrayLike, good: ArrayLike, expected: str) -> None:
+    """Raise ValueError for the first of ``values`` at which ``good``, of their shape, is false.
+
+    ``name`` is the argument's name, and ``expected`` completes "expected …".
+    """
+    values, good = np.asarray(values), np.asarray(good)
+    if good.all():
+        return
+    index = np.unravel_index(int(np.argmin(good)), good.shape)
+    where = f"[{', '.join(str(int(i)) for i in index)}]" if index else ""
+    raise ValueError(f"expected {expected}, got {name}{where} = {values[index]}")

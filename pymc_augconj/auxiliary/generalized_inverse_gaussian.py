@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, kve
 
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, Generator
-
-from .checks import refuse
 
 DEBYE_ABOVE = 60.0  # of √(p² + ω²): there the uniform expansion of K_p(ω) is good to 1e-13
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfc, erfcx, log_ndtr, ndtr, ndtri
 
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, Generator
-
-from .checks import refuse
 
 FAR_TAIL = -30.0  # below, Φ(μ) nears underflow, and μ + e cancels: draw the excess itself
 MIDDLE_OF_FIRST_CELL = 2.0**-54  # uniforms are multiples of 2⁻⁵³, so zero stands for [0, 2⁻⁵³)

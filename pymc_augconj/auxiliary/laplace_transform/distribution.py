@@ -23,12 +23,12 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
-from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     logpdf_generalized_inverse_gaussian,
     random_generalized_inverse_gaussian,
 )
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma, random_polya_gamma
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, ComplexArray, Generator
 
 LogPhi = Callable[[ComplexArray], ComplexArray]

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import comb, ndtr, ndtri
 
-from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, ComplexArray, Index, Mask
 
 from . import kernels

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, Index
 
 from . import kernels

@@ -25,8 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_augconj.auxiliary.checks import refuse
-from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.errors import NotSuperGaussianError, refuse
 from pymc_augconj.typing import Array, Generator, Index
 
 from . import kernels

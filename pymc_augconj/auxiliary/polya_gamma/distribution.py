@@ -32,7 +32,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.errors import refuse
 from pymc_augconj.typing import Array, ComplexArray, Generator, Mask
 
 EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
