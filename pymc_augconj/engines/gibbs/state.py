@@ -47,7 +47,7 @@ class PointTarget:
         point: Point,
         members: tuple[Hyperparameter, ...],
         log_density: Callable[[Point], Any],
-        gradient: Gradient | None,
+        gradient: Gradient | None = None,
     ) -> None:
         self._candidate = dict(point)
         self._members, self._log_density, self._gradient = members, log_density, gradient
@@ -101,30 +101,18 @@ class PointTarget:
             raise _refusal(names, cause or value) from cause
         return -math.inf, {}
 
+    def entries(self, x: Array) -> Array:
+        """Return the log densities at ``x``, up to a constant, of entries that are independent.
 
-class EntryTarget:
-    """Log densities of the entries of a vector, which are independent given everything else.
-
-    A density that is no number is taken as zero. Raises AugmentationError if one of them is not
-    finite at the first value asked for.
-    """
-
-    def __init__(self, point: Point, member: Hyperparameter, densities: Densities) -> None:
-        self._candidate, self._member, self._densities = dict(point), member, densities
-        self.evaluations = 0
-
-    def write(self, point: dict[str, Any], x: Array) -> None:
-        point[self._member.value_name] = np.array(x.reshape(self._member.shape))
-
-    def __call__(self, x: Array) -> Array:
-        """Return the log density of each entry at ``x``, up to a constant."""
+        Raises AugmentationError if one of them is not finite at the first value asked for.
+        """
         self.write(self._candidate, x)
         self.evaluations += 1
-        found = self._densities(self._candidate)
+        found = self._log_density(self._candidate)
         found[np.isnan(found)] = -np.inf
         if self.evaluations == 1 and not np.isfinite(found).all():
             bad = np.flatnonzero(~np.isfinite(found))[0]
-            raise _refusal(self._member.name, f"{found[bad]} of entry {bad}")
+            raise _refusal(self._members[0].name, f"{found[bad]} of entry {bad}")
         return found
 
 
@@ -209,9 +197,10 @@ class State:
         self, rng: Generator, move: str, member: Hyperparameter, densities: Densities
     ) -> None:
         """Run the update of a vector whose entries are independent given everything else."""
-        target: Any = EntryTarget(self.point, member, densities)
+        target = PointTarget(self.point, (member,), densities)
+        densities_at: Any = target.entries
         start = np.ravel(self.point[member.value_name])
         with np.errstate(all="ignore"):
-            value = self.updates[move](target, start, rng)
+            value = self.updates[move](densities_at, start, rng)
         self.info.evaluations += target.evaluations
         target.write(self.point, value)
