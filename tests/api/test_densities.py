@@ -175,7 +175,7 @@ def test_gradients_by_the_parameters_of_a_density(name):
 
     gradients = (
         (bound_gradient(vgp.at(point), bound(point)), lambda at: bound(at).bound),
-        (ep_fit._gradient(ep.at(point), propagate(point)), lambda at: propagate(at).evidence),
+        (ep_fit._gradient(ep.at(point), propagate(point)), lambda at: propagate(at).bound),
     )
     for gradient, value in gradients:
         for hyper in model.hyperparameters:

@@ -93,7 +93,7 @@ def test_fixed_point_agrees_with_its_own_delta(name):
     delta = all_moments(objective.groups, at.cavity_mean, at.cavity_var, delta=True).delta
     np.testing.assert_allclose(at.mean, at.tilted.mean, atol=1e-8)
     np.testing.assert_allclose(np.sqrt(at.var), np.sqrt(at.tilted.var) * (1.0 - delta), rtol=1e-8)
-    assert at.evidence == qp.evaluation.evidence
+    assert at.bound == qp.evaluation.bound
     assert (at.var < ep.evaluation.var).all()
 
 

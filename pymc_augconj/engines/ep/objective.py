@@ -106,21 +106,6 @@ class EPEvaluation(Evaluation):
         d_var = self.matched_var / self.var - 1.0
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
 
-    @property
-    def evidence(self) -> float:
-        """Log Z."""
-        return self.bound
-
-    @property
-    def n_negative(self) -> int:
-        """Number of sites of negative precision."""
-        return int(np.count_nonzero(self.lam < 0.0))
-
-    @property
-    def smallest_cavity_precision(self) -> float:
-        """The smallest 1/v."""
-        return float(1.0 / self.cavity_var.max())
-
 
 class EPObjective:
     """EP as a function of the sites, for one prior; groups have every predictor once."""
@@ -270,21 +255,25 @@ class Recorder:
             message = f"{failure}; the residual is {at.residual:.1e} > {self.tol:.1e}"
         damping = min((s.rate for s in self.history if not s.extrapolated), default=1.0)
         error = 0.0 if at.tilted.error is None else float(at.tilted.error.max())
+        n_negative, precision = (
+            int(np.count_nonzero(at.lam < 0.0)),
+            float(1.0 / at.cavity_var.max()),
+        )
         diagnostics: dict[str, float | str] = {
             "converged": converged,
             "message": message,
             "method": method,
             "residual": at.residual,
-            "evidence": at.evidence,
+            "evidence": at.bound,
             "sweeps": self.sweeps,
             "evaluations": self.evaluations,
             "damping": damping,
-            "n_negative": at.n_negative,
-            "smallest_cavity_precision": at.smallest_cavity_precision,
+            "n_negative": n_negative,
+            "smallest_cavity_precision": precision,
             "quadrature_error": error,
         }
         message += (
-            f" ({method}, {self.sweeps} sweeps, damping {damping:.2g}, {at.n_negative} negative "
-            f"sites, smallest cavity precision {at.smallest_cavity_precision:.1e})"
+            f" ({method}, {self.sweeps} sweeps, damping {damping:.2g}, {n_negative} negative "
+            f"sites, smallest cavity precision {precision:.1e})"
         )
         return Climb(at, converged, message, self.history, diagnostics)
