@@ -81,6 +81,11 @@ class Site:
         """Return a view of this site's part of a stacked vector, shape (P, N)."""
         return stacked[self.rows].reshape(self.shape)
 
+    def log_densities(self, point: Point, eta: Array) -> Array:
+        """Return log p(yᵢ | ηᵢ) at draws of the stacked predictors, (S, …), shape (S, size)."""
+        y, params = self.y(point), self.params(point)
+        return np.array([self.likelihood.log_density(y, self.select(row), params) for row in eta])
+
 
 class EntryDensities(Protocol):
     """Log densities of the entries of a vector that are independent given everything else."""

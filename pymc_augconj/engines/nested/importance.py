@@ -149,15 +149,6 @@ class NestedPosterior:
         more, rest = self.draw(rng, draws - len(kept))
         return np.concatenate([z[kept], more]), [*found, *rest]
 
-    def log_likelihoods(self, given: Given, eta: Array) -> list[Array]:
-        """Return log p(yᵢ | ηᵢ) of every site at draws of η, (S, N), each of shape (S, size)."""
-        point = given.point
-        parameters = [(site, site.y(point), site.params(point)) for site in self.model.sites]
-        return [
-            np.array([site.likelihood.log_density(y, site.select(row), params) for row in eta])
-            for site, y, params in parameters
-        ]
-
     def _cavity(self, given: Given, site: Site) -> tuple[Array, tuple[Array, Array]]:
         """Return the log integral of each site under its cavity, and means and variances of these.
 
@@ -258,8 +249,8 @@ class NestedPosterior:
     def log_ratio(self, given: Given, eta: Array) -> Array:
         """Return Σ log p(yᵢ | ηᵢ) − log siteᵢ(ηᵢ) at draws of η, (S, N)."""
         found = np.zeros(len(eta))
-        for values in self.log_likelihoods(given, eta):
-            found += values.reshape(len(eta), -1).sum(axis=1)
+        for site in self.model.sites:
+            found += site.log_densities(given.point, eta).sum(axis=1)
         pull = self.priors.groups.coupling.product(given.lam, eta)
         return np.asarray(found - eta @ given.h + 0.5 * np.vecdot(pull, eta))
 

@@ -246,9 +246,8 @@ class Approximation(Fit):
                 "inducing points, or one loaded from a file; use pac.fit without inducing points"
             )
         prior = self._latents.prior.factorized()
-        eta = np.tile(prior.offset, (len(whitened[0]), 1))
-        for A, block, v in zip(prior.full_maps, prior.blocks, whitened, strict=True):
-            eta += A.apply(block.scale(v))
+        pairs = zip(prior.blocks, whitened, strict=True)
+        eta = prior.predictor([block.scale(v) for block, v in pairs])
         log_likelihood = self._pointwise(eta)
         log_p = np.zeros(len(eta))
         for value in log_likelihood.values():

@@ -253,9 +253,7 @@ class PointwiseLogLikelihood:
         """Return log densities, (S, …), at draws of the stacked predictors, (S, N), by variable."""
         densities = {}
         for site in self.lgm.sites:
-            y, params = site.y(self.point), site.params(self.point)
-            draws = [site.likelihood.log_density(y, site.select(draw), params) for draw in eta]
-            rows = np.array(draws)
+            rows = site.log_densities(self.point, eta)
             shape = self.shapes.get(site.name, (site.size,))
             if site.is_part_of_vector:
                 rows, shape = rows.sum(axis=1), ()

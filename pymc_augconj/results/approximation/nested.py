@@ -304,12 +304,11 @@ class NestedApproximation(Fit):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _log_likelihood(self, drawn: list[tuple[Given, Array]]) -> dict[str, Array]:
-        rows, found = [], {}
-        for given, v in drawn:
-            eta = given.prior.predictor(given.prior.innovations(v))
-            rows.append([values[0] for values in self.nested.log_likelihoods(given, eta)])
-        for site, values in zip(self.nested.model.sites, zip(*rows, strict=True), strict=True):
+        found = {}
+        at = [(g.point, g.prior.predictor(g.prior.innovations(v))) for g, v in drawn]
+        for site in self.nested.model.sites:
             if site.name in self.observed:
+                values = [site.log_densities(point, eta) for point, eta in at]
                 shape = self.observed[site.name].shape
                 # A vector-valued observation has one log density.
                 shape = shape if np.prod(shape) == site.size else shape[:-1]
