@@ -5,7 +5,7 @@
    while the level of a predictor moves against them, see :mod:`.moves.given_latents`;
 2. ω given everything;
 3. hyperparameters of the prior given ω, the latents integrated out; scales of single latents entry
-   by entry, see :mod:`.moves.columns`;
+   by entry, see :mod:`.moves.given_latents`;
 4. the latents given everything.
 
 Where a likelihood has several groups of predictors, moves 2 and 4 are made for one part of the

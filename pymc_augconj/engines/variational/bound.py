@@ -280,7 +280,7 @@ def _expected(
 
 
 class CoordinateAscent:
-    """The rule of CAVI; see :class:`~pymc_augconj.engines.variational.bound.SiteRule`."""
+    """The rule of CAVI; see :class:`~pymc_augconj.engines.base.SiteRule`."""
 
     monotone = True
     augmented = True

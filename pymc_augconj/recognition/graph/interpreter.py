@@ -2,7 +2,7 @@
 
 Rewriting a graph takes PyTensor some tens of milliseconds, and most functions of a model are
 evaluated a few times at most. Execution without rewriting loses the stable form of formulas like
-log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
+log(1 + exp x): see :meth:`.functions.PointFunction.uncompiled`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compiled loop of :mod:`.columns`."""
+"""The compiled loop over scales of single latents, see :mod:`.given_latents`."""
 
 from __future__ import annotations
 

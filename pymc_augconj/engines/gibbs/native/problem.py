@@ -1,9 +1,9 @@
 """A model as the arrays that the native loop reads.
 
 The model has normal latents and a known design, up to factors that depend on θ; those that are not
-independent are in :mod:`.precisions`. Its log
-prior, scales, coefficients and offsets are on one tape; what it sums over observations is a
-polynomial of the registers, see :mod:`.rows`, and their sites are those of :mod:`.rows`.
+independent are in :mod:`.precisions`. Its log prior, scales, coefficients and offsets are on one
+tape; what it sums over observations is a polynomial of the registers, see :mod:`.rows`, which also
+has their sites.
 """
 
 from __future__ import annotations
