@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from arviz_base import extract
 
 from pymc_augconj.errors import AugmentationError
 
@@ -24,12 +24,6 @@ DataTree = xr.DataTree
 
 Fits = Mapping[str, Any]
 """Name → fit: a DataTree with a posterior group, or an object with ``to_datatree()``."""
-
-_MATCHERS: dict[str | None, Callable[[str, str], bool]] = {
-    None: lambda wanted, name: wanted == name,
-    "like": lambda wanted, name: wanted in name,
-    "regex": lambda wanted, name: re.search(wanted, name) is not None,
-}
 
 
 def as_datatrees(fits: Fits) -> dict[str, xr.DataTree]:
@@ -153,17 +147,24 @@ def _common_names(
     var_names: str | Sequence[str] | None,
     filter_vars: str | None,
 ) -> list[str]:
-    if filter_vars not in _MATCHERS:
+    if filter_vars not in (None, "like", "regex"):
         raise AugmentationError(
             f"filter_vars: expected None, 'like' or 'regex', got {filter_vars!r}"
         )
-    wanted = [var_names] if isinstance(var_names, str) else var_names
-    numeric = {
-        fit: [str(name) for name, da in ds.data_vars.items() if da.dtype.kind in "biuf"]
-        for fit, ds in posteriors.items()
-    }
-    matches = _MATCHERS[filter_vars]
-    selected = {fit: _matching(fit, names, wanted, matches) for fit, names in numeric.items()}
+    wanted: Any = [var_names] if isinstance(var_names, str) else var_names and list(var_names)
+    selected: dict[str, list[str]] = {}
+    for fit, ds in posteriors.items():
+        numeric = [str(name) for name, da in ds.data_vars.items() if da.dtype.kind in "biuf"]
+        data: Any = ds[numeric]
+        chosen: Any = {"var_names": wanted, "filter_vars": filter_vars}
+        try:
+            found = extract(data, combined=False, keep_dataset=True, **chosen)
+        except KeyError as error:
+            raise AugmentationError(
+                f"var_names: expected variables of every fit, got {wanted}, of which {fit!r} does "
+                f"not have all; use variables among {numeric}"
+            ) from error
+        selected[fit] = list(map(str, found))
     lists = list(selected.values())
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
@@ -171,28 +172,6 @@ def _common_names(
             f"var_names: expected a variable that every fit has, got {selected}"
         )
     return names
-
-
-def _matching(
-    fit: str, names: list[str], wanted: Sequence[str] | None, matches: Callable[[str, str], bool]
-) -> list[str]:
-    """Return the names that ``wanted`` selects; ``"~name"`` excludes one, as in ArviZ."""
-    if wanted is None:
-        return names
-    include = [pattern for pattern in wanted if not pattern.startswith("~")]
-    exclude = [pattern[1:] for pattern in wanted if pattern.startswith("~")]
-    for pattern in include + exclude:
-        if not any(matches(pattern, name) for name in names):
-            raise AugmentationError(
-                f"var_names: expected variables of every fit, got {pattern!r}, which {fit!r} does "
-                f"not have; use variables among {names}"
-            )
-    kept = (
-        [name for pattern in include for name in names if matches(pattern, name)]
-        if include
-        else names
-    )
-    return [n for n in dict.fromkeys(kept) if not any(matches(pattern, n) for pattern in exclude)]
 
 
 def _select(posterior: xr.Dataset, coords: Mapping[Hashable, Any] | None) -> xr.Dataset:
