@@ -187,11 +187,7 @@ def _redrawn(
     rows = []
     for entries in points:
         given = nested.at(entries)
-        posterior = given.posterior
-        v = posterior.whitened(posterior.apply(rng.standard_normal((1, posterior.size))))
-        whitened = [part[0] for part in given.prior.split(v)]
-        scaled = [b.scale(w) for b, w in zip(given.prior.blocks, whitened, strict=True)]
-        point: Point = sampler.chain.point_of(given.point, scaled, whitened)
+        point: Point = sampler.chain.point_of(given.point, *given.draw(rng))
         point, _ = sampler.step(rng, point, {})
         rows.append([np.array(x) for x in recorder.fn(*(point[n] for n in recorder.fn.names))])
     columns = zip(*rows, strict=True)

@@ -54,6 +54,11 @@ class Given:
     prior: LatentPrior
     posterior: Posterior
 
+    def draw(self, rng: Generator) -> tuple[list[Array], list[Array]]:
+        """Return a draw of every block: the innovations u, and the whitened latents v."""
+        whitened = [part[0] for part in self.posterior.draw(rng, 1)]
+        return [b.scale(v) for b, v in zip(self.prior.blocks, whitened, strict=True)], whitened
+
 
 @dataclass
 class NestedPosterior:
@@ -134,15 +139,16 @@ class NestedPosterior:
             else:
                 yield None
 
-    def draw(self, rng: Generator, draws: int) -> tuple[Array, list[tuple[Given, Array]]]:
-        """Return draws of z, and with each the latents given θ and a draw of v, (1, D)."""
+    def draw(
+        self, rng: Generator, draws: int
+    ) -> tuple[Array, list[tuple[Given, list[Array], list[Array]]]]:
+        """Return draws of z, and with each the latents given θ, and a draw of u and v."""
         z = np.zeros((draws, 0)) if self.density is None else self.density.draw(rng, draws)
-        found: list[tuple[Given, Array]] = []
+        found = []
         kept = []
         for i, given in enumerate(self.along(z)):
             if given is not None:
-                nu = rng.standard_normal((1, given.posterior.size))
-                found.append((given, given.posterior.whitened(given.posterior.apply(nu))))
+                found.append((given, *given.draw(rng)))
                 kept.append(i)
         if len(kept) == draws:
             return z, found

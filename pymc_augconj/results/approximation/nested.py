@@ -268,11 +268,11 @@ class NestedApproximation(Fit):
         if nested.density is not None:
             entries = nested.entries(nested.density.scaling.theta(z))
         known: dict[str, Array] = self._of_theta(entries) if entries else {}
-        rows = [self._values(given, v) for given, v in drawn]
+        rows = [(self._means.values(given.point, u), v) for given, u, v in drawn]
         for i, block in enumerate(nested.model.blocks):
             value = np.array([values[i] for values, _ in rows])
             known[block.name] = value.reshape(-1, *block.shape)
-            point = [w[i] if block.whitened else v[i] for v, w in rows]
+            point = [v[i] if block.whitened else values[i] for values, v in rows]
             entries[block.value_name] = np.array([block.entry_of(x) for x in point])
         known = {**self._others(entries, rng), **entries, **known}
         groups: dict[str, Mapping[str, Array]] = {
@@ -286,12 +286,6 @@ class NestedApproximation(Fit):
         """Return 1000 draws with log likelihoods, for predictions, comparisons and ArviZ."""
         return self.sample(log_likelihood=True)
 
-    def _values(self, given: Given, v: Array) -> tuple[list[Array], list[Array]]:
-        """Return the latents' values, and their whitened values, flat, for one draw of v."""
-        whitened = [part[0] for part in given.prior.split(v)]
-        blocks = zip(given.prior.blocks, whitened, strict=True)
-        return self._means.values(given.point, [b.scale(w) for b, w in blocks]), whitened
-
     def _others(self, entries: Mapping[str, Array], rng: Generator) -> dict[str, Array]:
         """Return the model's other variables, in batches of draws that fit in memory."""
         draws = len(next(iter(entries.values())))
@@ -303,9 +297,9 @@ class NestedApproximation(Fit):
         parts = [evaluate({k: v[own] for k, v in entries.items()}, rng) for own in slices]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _log_likelihood(self, drawn: list[tuple[Given, Array]]) -> dict[str, Array]:
+    def _log_likelihood(self, drawn: list[tuple[Given, list[Array], Any]]) -> dict[str, Array]:
         found = {}
-        at = [(g.point, g.prior.predictor(g.prior.innovations(v))) for g, v in drawn]
+        at = [(given.point, given.prior.predictor(u)[None]) for given, u, _ in drawn]
         for site in self.nested.model.sites:
             if site.name in self.observed:
                 values = [site.log_densities(point, eta) for point, eta in at]
