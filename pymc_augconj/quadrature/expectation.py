@@ -55,11 +55,9 @@ WithGradient = Callable[[Array, Index], tuple[Array, Array]]
 # Beyond ten standard deviations lies 1e-23 of the mass.
 HALF_WIDTH = 10.0
 FIRST_STEP = 0.8
-_LARGEST_LEVEL = 9
 # Below this variance, relative to the largest if above 1, differences of values within one standard
 # deviation are rounding.
 _SMALLEST_VAR = 1e-12
-_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def gaussian_expectation(
@@ -67,64 +65,19 @@ def gaussian_expectation(
 ) -> tuple[Array, Array, Array]:
     """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var, all of shape (N,).
 
-    The derivatives take no derivative of g: ∂E/∂m = E[z g]/√v (Bonnet) and ∂E/∂v = E[(z² − 1)
-    g]/(2v) (Price). ``func(eta, which)`` is g of each site in the index array ``which``, with
-    ``eta`` and the result of shape (len(which), nodes). ``rtol`` is relative to 1 + |E|; a site may
-    miss it with 6 000 nodes, where g has a kink.
+    It is :func:`gaussian_cubature` of one predictor, with ``eta`` of shape (len(which), nodes).
     """
-    size = mean.size
-    std = np.sqrt(np.maximum(var, _SMALLEST_VAR))
-    everyone = np.arange(size)
-    centre = func(mean[:, None], everyone)[:, 0]
-    # Rows: Σ w, Σ z w, Σ (z² − 1) w times g(η) − g(m), which the subtraction keeps accurate.
-    totals = np.zeros((3, size))
-    moments = np.zeros((3, size))
-    active, step = everyone, FIRST_STEP
-    for level in range(_LARGEST_LEVEL):
-        nodes = _new_nodes(step, level)
-        totals[:, active] += _sums(func, nodes, mean, std, centre, active)
-        updated = step * totals[:, active]
-        change = np.abs(updated - moments[:, active]).max(axis=0)
-        moments[:, active] = updated
-        if level > 0:
-            active = _unconverged(active, change, updated, centre, rtol)
-        if active.size == 0:
-            break
-        step *= 0.5
-    return centre + moments[0], moments[1] / std, 0.5 * moments[2] / std**2
-
-
-def _unconverged(active: Index, change: Array, updated: Array, centre: Array, rtol: float) -> Index:
-    """Return the sites whose moments have changed by more than the tolerance."""
-    scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
-    with np.errstate(invalid="ignore"):
-        # NaN counts as converged, as halving the step does not change it.
-        return active[change > rtol * scale]
-
-
-def _new_nodes(step: float, level: int) -> Array:
-    """Return the nodes of this level that no earlier level had."""
-    if level == 0:
-        return np.arange(-HALF_WIDTH, HALF_WIDTH + 0.5 * step, step)
-    return np.arange(-HALF_WIDTH + step, HALF_WIDTH + step, 2.0 * step)
-
-
-def _sums(
-    func: Integrand, nodes: Array, mean: Array, std: Array, centre: Array, active: Index
-) -> Array:
-    weights = np.exp(-0.5 * nodes**2 - _HALF_LOG_2PI)
-    eta = mean[active, None] + std[active, None] * nodes
-    values = func(eta, active) - centre[active, None]
-    basis = np.stack([weights, weights * nodes, weights * (nodes**2 - 1.0)], axis=1)
-    return (values @ basis).T
+    found = gaussian_cubature(
+        lambda x, which: func(x[0], which), mean[None], var[None, None], rtol=rtol
+    )
+    return found[0], found[1][0], found[2][0, 0]
 
 
 #: The largest P: five predictors take 1.6 million nodes, chosen from a grid of ten million.
 MOST_PREDICTORS = 4
-# Halvings for one site; a site that has not converged by then (a kink) is not refined further.
-_MOST_NODES = 1_000_000
-# As in :mod:`.expectation`, relative to the largest variance if above 1.
-
+# Nodes of one site, of several predictors and of one; a site that has not converged by then (a
+# kink) is not refined further.
+_MOST_NODES, _MOST_IN_LINE = 1_000_000, 6_400
 # Values of the integrand at once: 16 MB.
 _CHUNK = 2_000_000
 
@@ -146,15 +99,15 @@ def gaussian_cubature(
     (P, len(which), nodes); ``mean`` is (P, N), P at most :data:`MOST_PREDICTORS`; ``cov``, and its
     derivative, (P, P, N). For that a direction without variance gets the variance 1e-12, which
     leaves four digits; no Gaussian without variance along it depends on that. ``rtol`` is relative
-    to 1 + |E|; a site may miss it where the grid would have more than ``most_nodes``.
+    to 1 + |E|; a site may miss it where the grid would have more than ``most_nodes``, or of one
+    predictor more than 6 400.
     """
     P, size = mean.shape
-    if P == 1:
-        known = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
-        return known[0], known[1][None], known[2][None, None]
+    most_nodes = min(most_nodes, _MOST_IN_LINE) if P == 1 else most_nodes
     values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
     floor = _SMALLEST_VAR * np.maximum(values[:, -1:], 1.0)
-    root = vectors * np.sqrt(np.maximum(values, floor))[:, None, :]
+    std = np.sqrt(np.maximum(values, floor))
+    root, inverse = vectors * std[:, None, :], np.swapaxes(vectors, 1, 2) / std[:, :, None]
     entries = list(combinations_with_replacement(range(P), 2))
     everyone = np.arange(size)
     centre = func(mean[:, :, None], everyone)[:, 0]
@@ -166,22 +119,18 @@ def gaussian_cubature(
     # The nodes of a ball, which are not made to be counted.
     ball = np.pi ** (0.5 * P) / gamma(0.5 * P + 1.0) * HALF_WIDTH**P
     while active.size and ball <= most_nodes * step**P:
-        nodes = _nodes(P, step, new_only=level > 0)
-        weights = np.exp(-0.5 * np.sum(nodes**2, axis=0)) / (2.0 * np.pi) ** (0.5 * P)
-        second = [nodes[p] * nodes[q] - (p == q) for p, q in entries]
-        basis = weights * np.vstack([np.ones_like(weights), nodes, *second])
-        length = max(_CHUNK // (P * weights.size), 1)
+        nodes, basis = _rule(P, step, new_only=level > 0)
+        length = max(_CHUNK // nodes.size, 1)
         for some in (active[i : i + length] for i in range(0, active.size, length)):
             eta = mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], nodes)
             differences = func(eta, some) - centre[some, None]
-            totals[:, some] += (differences @ basis.T).T
+            totals[:, some] += (differences @ basis).T
         updated = step**P * totals[:, active]
         change = np.abs(updated - moments[:, active]).max(axis=0)
         moments[:, active] = updated
         if level > 0:
             active = _unconverged(active, change, updated, centre, rtol)
         level, step = level + 1, 0.5 * step
-    inverse = np.linalg.inv(root)
     d_mean = np.einsum("nqp,qn->pn", inverse, moments[1 : 1 + P])
     outer = np.empty((P, P, size))
     for (p, q), entry in zip(entries, moments[1 + P :], strict=True):
@@ -190,16 +139,32 @@ def gaussian_cubature(
     return centre + moments[0], d_mean, d_cov
 
 
-@lru_cache(maxsize=8)
-def _nodes(P: int, step: float, *, new_only: bool) -> Array:
-    """Return the nodes, shape (P, K), that a grid adds to the grid of twice its step."""
+def _unconverged(active: Index, change: Array, updated: Array, centre: Array, rtol: float) -> Index:
+    """Return the sites whose moments have changed by more than the tolerance."""
+    scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
+    with np.errstate(invalid="ignore"):
+        # NaN counts as converged, as halving the step does not change it.
+        return active[change > rtol * scale]
+
+
+@lru_cache(maxsize=16)
+def _rule(P: int, step: float, *, new_only: bool) -> tuple[Array, Array]:
+    """Return what a grid adds to the grid of twice its step: nodes (P, K), and weights by row.
+
+    These are w, z_p w and (z_p z_q − δ_pq) w.
+    """
     steps = round(HALF_WIDTH / step)
     index = np.arange(-steps, steps + 1)
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*[index] * P, indexing="ij")])
     keep = np.sum(grid**2, axis=0) * step**2 <= HALF_WIDTH**2
     if new_only:
         keep &= (grid % 2 != 0).any(axis=0)
-    return np.asarray(step * grid[:, keep], dtype=np.float64)
+    nodes = np.asarray(step * grid[:, keep], dtype=np.float64)
+    weights = np.exp(-0.5 * np.sum(nodes**2, axis=0)) / (2.0 * np.pi) ** (0.5 * P)
+    pairs = combinations_with_replacement(range(P), 2)
+    second = [nodes[p] * nodes[q] - (p == q) for p, q in pairs]
+    basis = weights * np.vstack([np.ones_like(weights), nodes, *second])
+    return nodes, np.ascontiguousarray(basis.T)
 
 
 # Base-2 logarithm of half the number of points, with and without a gradient.
