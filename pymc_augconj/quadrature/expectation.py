@@ -347,7 +347,7 @@ def product_rule(func: WithGradient, mean: Array, cov: Array) -> tuple[Array, Ar
         below = np.divide(cov[1, 0], first, out=np.zeros(size), where=first > 0.0)
         second = np.sqrt(np.maximum(var[1] - below**2, 0.0))
     for own in np.unique(level):
-        z, weights = _hermite(d, _RULES[own])
+        z, weights = normal_nodes(d, n_nodes=_RULES[own])
         which = np.flatnonzero(level == own)
         length = max(_BATCH_APART // z.size, 1)
         for some in np.split(which, range(length, which.size, length)):
@@ -359,13 +359,3 @@ def product_rule(func: WithGradient, mean: Array, cov: Array) -> tuple[Array, Ar
             values, gradient = func(delta, some)
             value[some], d_mean[:, some] = values @ weights, gradient @ weights
     return value, d_mean
-
-
-@cache
-def _hermite(d: int, n: int) -> tuple[Array, Array]:
-    z, weights = hermegauss(n)
-    weights = weights / weights.sum()
-    if d == 1:
-        return z[None], weights
-    pairs = np.stack([axis.ravel() for axis in np.meshgrid(z, z, indexing="ij")])
-    return pairs, np.multiply.outer(weights, weights).ravel()
