@@ -168,7 +168,7 @@ def test_one_chain_fits_have_no_rank_picture(fits):
         ({"max_entries": 0}, "at least 1, got 0"),
         ({"var_names": "corr"}, r"finite and not constant in every fit.*\['corr'\]"),
         ({"kind": "trace", "max_entries": 30}, "at most 40 panels, got 93"),
-        ({"var_names": "g"}, "'g', which 'cavi' does not have"),
+        ({"var_names": "g"}, "'g'.*, of which 'cavi' does not have"),
     ],
 )
 def test_errors(fits, arguments, message):
