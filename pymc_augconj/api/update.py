@@ -183,7 +183,8 @@ def _redrawn(
 ) -> dict[str, Array]:
     """Return all variables with latents drawn given the hyperparameters of each point."""
     sampler = step.make_sampler({**step.recognition.start, **points[0]})
-    recorder = Recorder.of(model, None, step.recognition.start)
+    names = [var.name for var in model.unobserved_RVs]  # as pm.sample's, on the model's own scale
+    recorder = Recorder.of(model, names, step.recognition.start)
     rows = []
     for entries in points:
         given = nested.at(entries)

@@ -424,10 +424,12 @@ def test_one_seed_for_draws_and_predictions_leaves_them_independent():
 
 def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
     X, y = data
-    with pm.Model() as model:
-        inputs = pm.Data("inputs", X)
+    # Labels are coordinates of the draws' data, with the name of the length that ``f`` depends on.
+    with pm.Model(coords={"place": [f"place {i}" for i in range(len(X))]}) as model:
+        inputs = pm.Data("inputs", X, dims=("place", "feature"))
         gp = pm.gp.Latent(cov_func=AMP**2 * pm.gp.cov.ExpQuad(1, ls=LS))
-        pm.Normal("y", mu=gp.prior("f", X=inputs), sigma=SIGMA, observed=y)
+        f = gp.prior("f", X=inputs, dims="place")
+        pm.Normal("y", mu=f, sigma=SIGMA, observed=y, dims="place")
         vi = pac.fit("cavi", **QUIET)
         before = pac.predict(vi, gp, Xnew).predictions["f_mean"]
         vi.save(tmp_path / "fit.npz")

@@ -213,7 +213,8 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
         changed = [name for name, sum_ in now.items() if result._data.get(name, sum_) != sum_]
     else:
         constant = "constant_data" in result.children
-        drawn = result["constant_data"].to_dataset() if constant else {}
+        # Among the data are also lengths of dims, which draws have as coordinates.
+        drawn = result["constant_data"].data_vars if constant else {}
         changed = [
             name
             for name, var in used.items()
