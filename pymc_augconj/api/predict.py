@@ -263,7 +263,8 @@ def _check_series(
 
 
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
-    if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
+    known = all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func"))
+    if not known or isinstance(gp, pm.gp.TP):
         raise AugmentationError(
             f"gp: expected a pm.gp.Latent whose prior is in the model, got {_what(gp)}"
         )
@@ -301,7 +302,7 @@ def _what(gp: Any) -> str:
     """Return a description of an argument that is no process with a prior, and an alternative."""
     if hasattr(gp, "owner"):
         return f"the variable {gp.name!r}; pass the process, not its values; {_OTHERS}"
-    if hasattr(gp, "prior_linearized"):
+    if hasattr(gp, "prior_linearized") or isinstance(gp, pm.gp.TP):
         return (
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
             "draws of the posterior or of an approximation's sample()"

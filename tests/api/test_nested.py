@@ -331,6 +331,7 @@ def test_draws_are_updated_by_new_data():
 
     mean, std = moments(63)
     posterior = found["posterior"]
+    assert set(posterior.data_vars) == {"tau", "b", "odds"}
     assert 0.5 < posterior.attrs["effective_share"] <= 1.0
     assert abs(float(posterior["b"].mean()) - mean) < 0.1 * std
     assert float(posterior["b"].std()) == pytest.approx(std, rel=0.1)

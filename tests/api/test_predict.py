@@ -239,10 +239,15 @@ def test_what_is_no_process_of_the_model_is_told_what_to_do(regression, Xnew):
     model, gp = regression
     vi = pac.fit("vgp", model=model, hyper="fixed", progressbar=False)
     cov = pm.gp.cov.ExpQuad(1, ls=1.0)
+    with pm.Model():
+        student = pm.gp.TP(scale_func=cov, nu=5)
+        student.prior("t", X=Xnew)
     for given, sentence in (
         (gp.f, "got the variable 'f'; pass the process"),
         (pm.gp.Latent(cov_func=cov), "one without a prior; call"),
         (pm.gp.HSGP(m=[5], c=1.5, cov_func=cov), r"got HSGP; use its conditional"),
+        # The variance of its values at new inputs depends on those at the old ones.
+        (student, r"got TP; use its conditional"),
     ):
         with pytest.raises(pac.AugmentationError, match=sentence):
             pac.predict(vi, given, Xnew, model=model)

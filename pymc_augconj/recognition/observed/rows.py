@@ -212,7 +212,8 @@ class RowFunction:
         order = np.argsort(which.ravel(), kind="stable")
         ends = np.cumsum(np.bincount(which.ravel(), minlength=len(distinct)))
         found = np.empty(order.size)
-        for values, members in zip(distinct, np.split(order, ends[:-1]), strict=True):
+        # All ends, so that no rows are no part.
+        for values, members in zip(distinct, np.split(order, ends)[:-1], strict=True):
             scalars = {n: np.array(v) for n, v in zip(self._scalars, values, strict=True)}
             here = {name: vector[members] for name, vector in vectors.items()}
             found[members] = self._evaluate(here, scalars)

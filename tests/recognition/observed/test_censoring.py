@@ -230,6 +230,12 @@ def test_bounds_that_are_data():
         expected = np.where(np.isinf(params["upper"]), density, log_ndtr(-z))
         found = site.likelihood.log_density(y, (ETA + 0.0 * y)[None], params)
         np.testing.assert_allclose(found, expected, **SINGLE)
+    # Without bounds, as predictions of the times themselves, with a deviation for each draw.
+    unbounded = {"s": np.array([[0.4], [0.9]]), "upper": np.array(np.inf)}
+    eta = np.array([[-0.5, 0.1], [0.2, 0.3]])
+    mean, var = response_moments(site.likelihood, eta[None], unbounded)
+    np.testing.assert_allclose(mean, eta, atol=1e-6)
+    np.testing.assert_allclose(var, 0.0 * eta + unbounded["s"] ** 2, rtol=1e-6)
 
 
 def test_no_bound_at_all_is_no_censoring():
