@@ -433,8 +433,12 @@ def test_predictions_are_mixtures():
         again = pac.fit("ep", hyper="fixed", start=fit, **QUIET)
         pm.set_data({"ones": np.zeros(30, dtype=int)})
     assert again.theta["ls"] == pytest.approx(fit.theta["ls"])
-    with pytest.raises(pac.AugmentationError, match=r"data \['ones'\]: expected those of the fit"):
-        fit.sample()
+    # Sites of the old data beside the density of the new ones are an evidence of neither.
+    for use in (fit.sample, lambda: again.pareto_k, lambda: pac.log_evidence(again)):
+        with pytest.raises(
+            pac.AugmentationError, match=r"data \['ones'\]: expected those of the fit"
+        ):
+            use()
 
 
 def test_refusals():

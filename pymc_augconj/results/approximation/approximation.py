@@ -23,7 +23,12 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array, Generator
 
-from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
+from .fitted_model import (
+    Fingerprint,
+    FittedLatents,
+    PointwiseLogLikelihood,
+    require_data_of_fit,
+)
 from .leave_one_out import pareto_k
 from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit, rows_of
@@ -245,6 +250,8 @@ class Approximation(Fit):
                 "log_likelihood: expected a dense fit made in this session, got one through "
                 "inducing points, or one loaded from a file; use pac.fit without inducing points"
             )
+        if self.model is not None:
+            require_data_of_fit(self.model, self._data)
         prior = self._latents.prior.factorized()
         pairs = zip(prior.blocks, whitened, strict=True)
         eta = prior.predictor([block.scale(v) for block, v in pairs])

@@ -22,7 +22,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.processes.other_graphs import sums_of_arrays
+from pymc_augconj.recognition.processes.other_graphs import checksums, sums_of_arrays
 from pymc_augconj.typing import Array
 
 
@@ -103,6 +103,17 @@ def fitting_dims(
                     stacklevel=4,
                 )
     return fitting
+
+
+def require_data_of_fit(model: Any, sums: Mapping[str, Any]) -> None:
+    """Raise AugmentationError if the model's data, of the given checksums, have changed."""
+    now = checksums(model.data_vars)
+    if changed := [name for name, total in sums.items() if now.get(name) != total]:
+        raise AugmentationError(
+            f"data {changed}: expected those of the fit, which its densities and means use, "
+            "found changed data; restore them, or draw from the fit before the change: "
+            "draws = fit.sample()"
+        )
 
 
 def inducing_name(name: str) -> str:

@@ -18,10 +18,9 @@ from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import BatchFunction
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
-from pymc_augconj.recognition.processes.other_graphs import checksums
 from pymc_augconj.typing import Array, Generator
 
-from .fitted_model import AffineMean, FittedLatents
+from .fitted_model import AffineMean, FittedLatents, require_data_of_fit
 from .leave_one_out import (
     density_of_draws,
     grid_of,
@@ -77,13 +76,7 @@ class NestedApproximation(Fit):
     @property
     def nested(self) -> NestedPosterior:
         """Points, weights and sites; AugmentationError if the model's data have changed."""
-        now = checksums(self.model.data_vars)
-        if changed := [name for name, total in self._data.items() if now.get(name) != total]:
-            raise AugmentationError(
-                f"data {changed}: expected those of the fit, which its densities and means use, "
-                "found changed data; restore them, or draw from the fit before the change: "
-                "draws = fit.sample()"
-            )
+        require_data_of_fit(self.model, self._data)
         return self._posterior
 
     @property
