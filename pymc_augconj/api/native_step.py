@@ -97,10 +97,10 @@ class AugmentedGibbs(PythonGibbs):
     sweeps : int, optional
         Draws of (ω, latents) in each step, with updates of the likelihoods' parameters before each.
         By default 4 if there is an ω and updates of the hyperparameters factorise covariances,
-        which cost more than the draws, or move a vector by its entries, and 2 where latents are
-        independent; 1 otherwise, and for many observations of independent latents. With held
-        sites, elliptical slices in each step; by default 4 to 16, four times the evaluations of a
-        slice during tuning, and 1 with trajectories.
+        which cost more than the draws, and 2 where latents are independent; 1 otherwise, and for
+        many observations of independent latents. With held sites, elliptical slices in each step;
+        by default 4 to 16, four times the evaluations of a slice during tuning, and 1 with
+        trajectories.
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites

@@ -113,11 +113,9 @@ def choose_sweeps(
         # Without ω a second draw of the latents replaces the first.
         augmented = any(s.likelihood.has_auxiliary for s in model.sites)
         updated = any(own for move, own in plan.moves.items() if move.startswith(_REUSED))
-        # Entries are updated given the latents, and mix as fast as these do.
         many = of_solver if model.n_rows > _MANY_ROWS else Solver.sweeps
         if model.is_independent:
             many = min(many, _FEW_SWEEPS)
-        many = Solver.sweeps if plan.by_entry else many
         return many if augmented and (updated or plan.by_entry) else 1
     if not isinstance(sweeps, int | np.integer) or sweeps < 1:
         raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
