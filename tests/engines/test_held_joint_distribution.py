@@ -127,8 +127,8 @@ def test_so_it_does_with_badly_chosen_sites(joint_distribution, monkeypatch):
 
 @pytest.mark.parametrize(("factor", "kept"), [(1.0, True), (1.5, False)])
 def test_trajectories_over_a_map_do(joint_distribution, monkeypatch, factor, kept):
-    solve = FactorPosterior.solve
-    monkeypatch.setattr(FactorPosterior, "solve", lambda *given: factor * solve(*given))
+    root = FactorPosterior.root
+    monkeypatch.setattr(FactorPosterior, "root", lambda *given: factor * root(*given))
     monkeypatch.setattr(HeldSites, "fit_badly", True)
     # Small maps are dense otherwise.
     monkeypatch.setattr(by_precision, "_CALLS", 0.0)
