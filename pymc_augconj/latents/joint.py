@@ -339,7 +339,10 @@ class LatentPriors:
     def _block_at(self, block: LatentBlock, point: Point, array: Array) -> BlockPrior:
         may_interpolate = self._interpolates and kind_of(block) is PrecisionPrior
         if may_interpolate and block.sparsity.multiplications >= _COSTLY:
-            log_det = block.log_determinant.at(point, array)
+            assert block.entries is not None
+            # Walks have a factor of their own, by τ₀ too.
+            is_walk = array.size > block.entries.shape[1]
+            log_det = None if is_walk else block.log_determinant.at(point, array)
             if log_det is not None:
                 return PrecisionPrior(block, array, log_det=log_det)
         prior = block_prior(block, array)

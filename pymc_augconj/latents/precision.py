@@ -34,6 +34,8 @@ class PrecisionPrior(DensePrior):
     kind = "precision"
     #: τ₀.
     firsts: Array = np.empty(0)
+    _log_peak: Callable[[], Array] | None = None
+    _log_det: tuple[float, float] | None = None
 
     def __init__(
         self, block: LatentBlock, array: Array, jitter: float = 0.0,
@@ -47,7 +49,6 @@ class PrecisionPrior(DensePrior):
         #: Q, flat.
         self.flat = block.flat_precision(array[:n_entries])
         self.firsts = array[n_entries:]
-        self._log_peak: Callable[[], Array] | None = None
         if log_det is None:
             self.factor  # noqa: B018, which refuses what is not positive definite
 
@@ -123,9 +124,9 @@ class PrecisionPrior(DensePrior):
     def log_density_of(self, u: Array) -> float:
         if not self.is_lazy:
             return super().log_density_of(u)
-        (rows, cols), n = self.entries, self.block.size
-        half_square = 0.5 * float(self.array @ (u[rows] * u[cols]))
-        return -half_square - 0.5 * n * float(np.log(2.0 * np.pi)) - self.log_det_scale()
+        rows, cols = self.entries
+        square = float(self.array @ (u[rows] * u[cols])) + u.size * float(np.log(2.0 * np.pi))
+        return -0.5 * square - self.log_det_scale()
 
     def log_det_scale(self) -> float:
         # For an explosive autoregression log|Q| is well defined, but the entries of Q lose its
@@ -209,7 +210,7 @@ class IntrinsicPrior(PrecisionPrior):
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
         self._read_pattern(block)
-        self.common, self._log_peak, self._log_det = float(array[-1]), None, None
+        self.common = float(array[-1])
         rows, cols = self.entries
         sums = np.bincount(rows, array[:-1], minlength=block.size)
         largest = float(np.abs(array[:-1]).max())
@@ -319,7 +320,7 @@ class PivotPrior(PrecisionPrior):
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
         assert block.entries is not None
-        self.entries, self._log_peak, self._log_det = block.entries, None, None
+        self.entries = block.entries
         self.pivots = array[self.entries.shape[1] :]
         if not (np.isfinite(array).all() and (self.pivots > 0.0).all()):
             raise NotPositiveDefiniteError(

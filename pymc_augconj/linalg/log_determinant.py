@@ -25,8 +25,9 @@ from pymc_augconj.typing import Array, Index
 
 Point = Mapping[Any, Array]
 
-# The length of a cell and its Chebyshev points; the largest of the last two coefficients.
-_LENGTH, _NODES, _TAIL = 2.0, 14, 1e-8
+# The length of a cell and its Chebyshev points; the largest of the last two coefficients, and the
+# largest rounding error of a determinant.
+_LENGTH, _NODES, _TAIL, _LARGEST_ERROR = 2.0, 14, 1e-8, 1e-6
 # Of a move of t by which entries that depend on it are told from others; and relative rounding.
 _STEP, _ROUNDING = 0.1, 1e-10
 
@@ -104,4 +105,5 @@ class LogDeterminant:
             return None
         coefficients = chebfit(x, np.array(values), _NODES - 1)
         tail = float(np.abs(coefficients[-2:, 0]).max())
-        return (coefficients, max(errors) + tail) if tail <= _TAIL else None
+        is_known = tail <= _TAIL and max(errors) <= _LARGEST_ERROR
+        return (coefficients, max(errors) + tail) if is_known else None

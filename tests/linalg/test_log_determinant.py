@@ -85,3 +85,20 @@ def test_draws_are_those_of_factorised_priors(likelihood, monkeypatch):
     assert known
     assert None not in known
     np.testing.assert_allclose(*draws, rtol=1e-5, atol=1e-5)
+
+
+def test_walks_have_a_factor_of_their_own(monkeypatch):
+    """They are given by the precision of the first value too, beside the entries."""
+    with pm.Model() as model:
+        step = pm.HalfNormal("step", 1)
+        f = pm.GaussianRandomWalk("f", sigma=step, init_dist=pm.Normal.dist(0, 1), shape=20)
+        pm.StudentT("y", nu=4, mu=f, sigma=0.3, observed=np.cumsum(np.ones(20)))
+    draws = []
+    for costly in (np.inf, 0.0):
+        monkeypatch.setattr(joint, "_COSTLY", costly)
+        idata = pac.sample(
+            5, tune=5, chains=1, model=model, random_seed=3, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+        draws.append(idata.posterior["f"].values)
+    np.testing.assert_array_equal(*draws)

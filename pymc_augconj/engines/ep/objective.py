@@ -255,10 +255,8 @@ class Recorder:
             message = f"{failure}; the residual is {at.residual:.1e} > {self.tol:.1e}"
         damping = min((s.rate for s in self.history if not s.extrapolated), default=1.0)
         error = 0.0 if at.tilted.error is None else float(at.tilted.error.max())
-        n_negative, precision = (
-            int(np.count_nonzero(at.lam < 0.0)),
-            float(1.0 / at.cavity_var.max()),
-        )
+        n_negative = int(np.count_nonzero(at.lam < 0.0))
+        precision = float(1.0 / at.cavity_var.max())
         diagnostics: dict[str, float | str] = {
             "converged": converged,
             "message": message,

@@ -278,7 +278,10 @@ class Part:
         return [of_blocks[i][own] for i, own in zip(self.blocks, self.latents, strict=True)]
 
     def keep(self, prior: LatentPrior, eta: Array, whitened: list[Array]) -> None:
-        """Keep the predictors and the log prior density of its latents."""
+        """Keep the predictors and the log prior density of its latents.
+
+        Where a prior is lazy, ``whitened`` has its u in the place of v.
+        """
         self.eta = eta
         pairs = zip(prior.blocks, whitened, strict=True)
         self.log_prior = sum(

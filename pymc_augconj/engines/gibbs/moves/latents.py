@@ -161,10 +161,9 @@ def draw_latents(
         if tilted is not None:
             tilted.value = np.nan
         prior = part.priors.at(point).factorized()
-        eta = prior.predictor(part.select(chain.innovations(point)))
-        whitened = part.select(chain.whitened(point))
-        pairs = zip(prior.blocks, whitened, strict=True)
-        part.keep(prior, eta, [b.scale(v) if b.is_lazy else v for b, v in pairs])
+        own, whitened = (part.select(x(point)) for x in (chain.innovations, chain.whitened))
+        latents = zip(prior.blocks, own, whitened, strict=True)
+        part.keep(prior, prior.predictor(own), [u if b.is_lazy else v for b, u, v in latents])
         return
     posterior, prior = given.posterior, given.prior
     needs = relax or tilted is not None
