@@ -56,7 +56,11 @@ def hierarchy(eta, scales=1, observed=None):
 
 CHOICES = {
     "rare classes": (classes(-5.0), ("y",)),
-    "common classes": (classes(0.0), ()),
+    "common classes": (classes(0.0), ("y",)),
+    "many known groups": (
+        lambda eta: classes(0.0)(eta + pm.Normal("u", shape=60)[np.arange(200) % 60]),
+        (),
+    ),
     "separated classes": (separated, ("y",)),
     "three trials": (trials, ("y",)),
     "eleven columns": (

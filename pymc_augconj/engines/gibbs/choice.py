@@ -48,11 +48,12 @@ from pymc_augconj.point import Point
 from .factors import choose_factors
 from .pooled import pool
 
-# Latents for which the compiled loop's dense roots are small; hyperparameters of which one ellipse
-# moves all; rows beyond which they gain nothing; how many times fewer auxiliary variables
-# there are than observations where these are summed before; precision of the site given ω over that
-# of the likelihood, beyond which ω knows too much.
-_MANY_LATENTS, _MANY_LEARNED, _MANY_ROWS, _FEWER, _TOO_PRECISE = 500, 3, 20_000, 4, 10.0
+# Latents for which the compiled loop's dense roots are small, and cost nothing; hyperparameters of
+# which one ellipse moves all; rows beyond which they gain nothing; how many times fewer auxiliary
+# variables there are than observations where these are summed before; precision of the site given ω
+# over that of the likelihood, beyond which ω knows too much.
+_MANY_LATENTS, _FEW_LATENTS, _MANY_LEARNED, _MANY_ROWS = 500, 50, 3, 20_000
+_FEWER, _TOO_PRECISE = 4, 10.0
 # The same ratio at the mode, and latents of a predictor, up to which ω of single trials is better;
 # Newton steps to the mode, predictors there at most, and rows that are looked at.
 _AS_PRECISE, _FEW_ENTRIES, _STEPS, _FAR, _SOME_ROWS = 1.5, 8, 8, 15.0, 100
@@ -86,6 +87,7 @@ def choose_held(
     kinds, points = [site.likelihood for site in model.sites], [point, *probes]
     alone = all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds)
     learned = sum(h.size for h in model.hyperparameters)
+    is_small = not learned and model.latent_size <= _FEW_LATENTS
     probits = {s.name for s in model.sites if model.is_independent and _is_probit(s, point)}
     every = tuple(s.name for s in model.sites if s.name in probits.union(held))
     if (
@@ -93,7 +95,7 @@ def choose_held(
         and (learned <= _MANY_LEARNED and model.n_rows <= _MANY_ROWS)
         and (learned or model.latent_size <= _MANY_LATENTS)
         and _FEWER * pool(model, points).n_rows >= model.n_rows
-        and not _are_good_auxiliaries(model, point)
+        and (is_small or not _are_good_auxiliaries(model, point))
     ):
         every = tuple(site.name for site in model.sites)
     if every == held or choose_factors(model, every, point, LatentPriors(model, points).groups):
