@@ -121,7 +121,8 @@ def scaled_entries(
     """Write the entries of I + S M S, or of M where s is empty."""
     n, n_border = border.shape
     size, place = corner.shape[0], rows.size
-    # A product with one is exact.
+    # A product with one is exact. Loops are over views: an index that is a sum is tested for being
+    # negative, which takes longer than the product.
     one, by = (1.0, s) if s.size else (0.0, np.ones(n + size))
     for e in range(n):
         values[e] = flat[e] * by[e] * by[e] + one
@@ -134,13 +135,15 @@ def scaled_entries(
                 border[i, k] = flat[place + i * n_border + k] * by[i] * by[n + k]
     else:
         for i in range(n):
+            row, own, scale, others = border[i], flat[place + i * n_border :], by[i], by[n:]
             for k in range(n_border):
-                border[i, k] = flat[place + i * n_border + k] * by[i] * by[n + k]
+                row[k] = own[k] * scale * others[k]
     place += n * n_border
     for i in range(size):
+        row, own, scale, others = corner[i], flat[place:], by[n + i], by[n:]
         for k in range(i + 1):
-            corner[i, k] = flat[place + k] * by[n + i] * by[n + k]
-        corner[i, i] += one
+            row[k] = own[k] * scale * others[k]
+        row[i] += one
         place += size
 
 
@@ -317,15 +320,17 @@ def solve(
     size = corner.shape[0]
     for r in range(x.shape[0]):
         solved = x[r]
+        rest = solved[n:]
         if transpose:
             for i in range(size - 1, -1, -1):
-                solved[n + i] /= corner[i, i]
+                row = corner[i]
+                rest[i] /= row[i]
                 for j in range(i):
-                    solved[n + j] -= corner[i, j] * solved[n + i]
+                    rest[j] -= row[j] * rest[i]
             for i in range(n - 1, -1, -1):
                 total = solved[i]
                 for j in range(n_border):
-                    total -= border[i, j] * solved[n + j]
+                    total -= border[i, j] * rest[j]
                 for a in range(starts[i], starts[i + 1]):
                     total -= values[a] * solved[rows[a]]
                 solved[i] = total * values[i]
@@ -333,14 +338,14 @@ def solve(
             for i in range(n):
                 solved[i] *= values[i]
                 for j in range(n_border):
-                    solved[n + j] -= border[i, j] * solved[i]
+                    rest[j] -= border[i, j] * solved[i]
                 for a in range(starts[i], starts[i + 1]):
                     solved[rows[a]] -= values[a] * solved[i]
             for i in range(size):
-                total = solved[n + i]
+                row, total = corner[i], rest[i]
                 for j in range(i):
-                    total -= corner[i, j] * solved[n + j]
-                solved[n + i] = total / corner[i, i]
+                    total -= row[j] * rest[j]
+                rest[i] = total / row[i]
 
 
 @njit(**_WITH_ARRAYS)
