@@ -258,7 +258,9 @@ class Matcher:
         if isinstance(found, str):
             raise error
         engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
-        refusal = type(error)(f"{str(error).rstrip('.')}. {engines}")
+        # Without the advice to use NUTS, which other engines make needless.
+        reason = str(error).partition(". Sample this model")[0].rstrip(".")
+        refusal = type(error)(f"{reason}. {engines}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
