@@ -201,6 +201,7 @@ def fit(
         log_prior: LogPrior = lambda point: (0.0, {})  # noqa: E731
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
+        starts = constrained(model, [h.name for h in lgm.hyperparameters], first)
         report = _progress(stack, engine, max_iter, callback) if progressbar else callback
         if isinstance(chosen, SVIOptions) and chosen.batch_size is None:
             batch_size = batch_size_of(written) or _DEFAULT_BATCH_SIZE
@@ -229,7 +230,10 @@ def fit(
         optimisation=optimised - recognised,
         total=time.perf_counter() - begin,
     )
-    for sentence in [*_warnings(outcome), *_signs(result, written)]:
+    sentences = [*_warnings(outcome), *_signs(result, written)]
+    if isinstance(result, Approximation) and not sparse:
+        sentences += result.signs_of_singularity(lgm, starts)
+    for sentence in sentences:
         warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
     return result
 

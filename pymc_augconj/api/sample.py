@@ -142,6 +142,7 @@ def sample(
             raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
     model = modelcontext(model)
     _check_names(model, {"vars": vars, "initvals": kwargs.get("initvals")})
+    _check_shapes(model, kwargs.get("initvals"))
     if resume and zarr_store is None:
         raise TypeError(
             "pac.sample: expected zarr_store=…, the store to go on from, with resume; draws "
@@ -308,6 +309,25 @@ def _check_names(model: Model, options: Mapping[str, Any]) -> None:
         for name in names:
             if isinstance(name, str) and known.isdisjoint([name, model.name_for(name)]):
                 raise ValueError(f"{option}: expected names of variables, found {name!r}")
+
+
+def _check_shapes(model: Model, initvals: Any) -> None:
+    """Raise ValueError for a start whose shape is not its variable's."""
+    if not initvals:
+        return
+    with without_compilation():
+        shapes = model.eval_rv_shapes()
+    for start in initvals if isinstance(initvals, list | tuple) else [initvals]:
+        for name, value in (start or {}).items():
+            name = getattr(name, "name", name)
+            found, expected = np.shape(value), shapes.get(name)
+            # Strings and expressions of PyTensor are evaluated by PyMC.
+            is_number = (
+                value is not None and not isinstance(value, str) and not hasattr(value, "type")
+            )
+            if is_number and expected is not None and found != tuple(expected):
+                wanted = tuple(map(int, expected))
+                raise ValueError(f"initvals: expected {name!r} of shape {wanted}, found {found}")
 
 
 def _check_keywords(

@@ -178,13 +178,14 @@ class Request:
 
     def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictors) -> Variables:
         """Return the predictions of y, with their dims."""
-        y, likelihood = read.site.name, mixture.likelihood
+        y = read.site.name
         mean, var = moments_of_y(mixture, self.size)
-        unknown = np.count_nonzero(np.isnan(var))
-        if unknown and not likelihood.has_moments:
+        unknown = np.count_nonzero(np.isnan(mean) | np.isnan(var))
+        if unknown:
             warnings.warn(
                 f"{y}_mean, {y}_std: NaN at {unknown} of {self.size} inputs, where the density of "
-                f"{y!r} has no variance or could not be integrated; use quantile=[0.5] instead",
+                f"{y!r} has no mean (Student-t at draws of nu ≤ 1, Cauchy) or no variance, or "
+                "could not be integrated; use quantile=[0.5] instead",
                 RuntimeWarning,
                 stacklevel=4,
             )

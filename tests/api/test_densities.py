@@ -485,15 +485,19 @@ def test_moments_of_atoms_and_edges(kind):
     np.testing.assert_allclose(of_draws["y_std"], np.sqrt(square - mean**2), atol=1e-5)
 
 
-def test_moments_that_could_not_be_integrated_are_told():
+@pytest.mark.parametrize("nu", [1.5, 0.8])
+def test_moments_that_do_not_exist_are_told(nu):
+    """The variance of a truncated y is infinite, or the mean of an untruncated one."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (20, 1))
     with pm.Model():
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
         f = gp.prior("f", X=X)
-        # Its variance is infinite.
-        heavy = pm.StudentT.dist(nu=1.5, mu=f, sigma=0.5)
-        pm.Truncated("y", heavy, lower=0, observed=np.abs(rng.normal(size=20)))
+        heavy, y = pm.StudentT.dist(nu=nu, mu=f, sigma=0.5), np.abs(rng.normal(size=20))
+        if nu > 1.0:
+            pm.Truncated("y", heavy, lower=0, observed=y)
+        else:
+            pm.StudentT("y", nu=nu, mu=f, sigma=0.5, observed=y)
         fit = pac.fit("vgp", **QUIET)
         with pytest.warns(RuntimeWarning, match=r"NaN at 5 of 5 inputs"):
             y = pac.predict(fit, gp, X[:5], "y", quantile=[0.5]).predictions

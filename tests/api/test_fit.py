@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -285,3 +287,18 @@ def test_a_scale_whose_density_has_no_bound_is_no_convergence():
         with pytest.warns(RuntimeWarning, match="nats to gain.*as a scale goes to zero"):
             fit = pac.fit("vgp", progressbar=False)
     assert not fit.converged
+
+
+@pytest.mark.parametrize("between", [0.0, 1.0])
+@pytest.mark.parametrize("whitened", [False, True])
+def test_a_scale_that_collapses_is_told(between, whitened):
+    """Means of the groups are equal, or not: only then is zero no maximum of the evidence."""
+    noise, group = np.tile([-1.0, 0.2, 0.8], 6), np.repeat(np.arange(6), 3)
+    with pm.Model():
+        sd = pm.HalfNormal("sd", 1.0)
+        effects = sd * pm.Normal("z", shape=6) if whitened else pm.Normal("a", 0, sd, shape=6)
+        pm.Normal("y", effects[group], 1.0, observed=noise + between * (group - 2.5))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            pac.fit("vgp", progressbar=False)
+    assert any("as good as zero" in str(w.message) for w in told) == (between == 0.0)

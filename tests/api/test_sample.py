@@ -129,6 +129,7 @@ def test_arguments_that_are_of_no_use(small, options, sentence):
         ({"vars": ["zz"]}, "vars: expected names of variables, found 'zz'"),
         ({"vars": []}, "vars: expected names of variables, got none; leave it out"),
         ({"initvals": {"zz": 1}}, "initvals: expected names of variables, found 'zz'"),
+        ({"initvals": [{"b": 0.0}]}, r"initvals: expected 'b' of shape \(3,\), found \(\)"),
         ({"var_names": ["zz"]}, "var_names: expected names of variables, found 'zz'"),
         ({"var_names": []}, "var_names: expected names of variables, got none; leave it out"),
     ],

@@ -21,6 +21,8 @@ from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.simulator import SimulatorRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 
 from pymc_augconj.distributions.formula import Formula
 from pymc_augconj.distributions.normalizer import (
@@ -220,6 +222,10 @@ class Matcher:
         """Return whether the distribution of an observed variable depends on one of the latents."""
         return self._reading(rv, latents).depends
 
+    def factorises(self, rv: Variable, latents: Latents) -> bool:
+        """Return whether the distribution has a Cholesky factor that depends on the latents."""
+        return self._reading(rv, latents).factorises
+
     def match(self, rv: Variable, latents: Latents, scope: Scope) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
 
@@ -258,7 +264,9 @@ class Matcher:
         if isinstance(found, str):
             raise error
         engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
-        refusal = type(error)(f"{str(error).rstrip('.')}. {engines}")
+        # Without the advice to use NUTS, which other engines make needless.
+        reason = str(error).partition(". Sample this model")[0].rstrip(".")
+        refusal = type(error)(f"{reason}. {engines}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
@@ -282,6 +290,12 @@ class _Reading:
     @property
     def depends(self) -> bool:
         return depends_on(self.graphs, self._inputs)
+
+    @property
+    def factorises(self) -> bool:
+        nodes = [var.owner for var in ancestors(self.graphs) if var.owner is not None]
+        factors = [n for n in nodes if isinstance(getattr(n.op, "core_op", n.op), Cholesky)]
+        return depends_on([n.inputs[0] for n in factors], self._inputs)
 
     @cached_property
     def augmented(self) -> ObservedGraph | NotAffineError | UnknownLikelihoodError:

@@ -78,7 +78,7 @@ def read_potential(
         return None
     refusal = UnknownLikelihoodError(
         f"potential {potential.name!r}: no augmentation is known for a density that is written as "
-        f"a potential. Sample this model with pm.sample's NUTS instead. {DENSITY_ENGINES}"
+        f"a potential. {DENSITY_ENGINES}"
     )
     return read_density(model, potential, graph, latents, refusal)
 

@@ -232,9 +232,10 @@ def _with_other_priors(
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
-        if candidate.has_prior and not any(
-            matcher.depends(rv, [candidate]) for rv in matcher.model.observed_RVs
-        ):
+        own = [rv for rv in matcher.model.observed_RVs if matcher.depends(rv, [candidate])]
+        # Finding out that a covariance is no affine predictor can take half a minute.
+        curved = candidate.has_prior and any(matcher.factorises(rv, [candidate]) for rv in own)
+        if candidate.has_prior and (curved or not own):
             continue
         tried = [*latents, candidate]
         try:

@@ -21,6 +21,7 @@ import xarray as xr
 from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.posterior import Posterior
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import (
@@ -32,6 +33,9 @@ from .fitted_model import (
 from .leave_one_out import pareto_k
 from .storage import load_state
 from .summary import DEFAULT_DRAWS, Fit, rows_of
+
+# Fraction of its start below which a scale may be zero, and of the latents' variances.
+_NEAR_ZERO = 0.01
 
 
 @dataclass(repr=False, kw_only=True)
@@ -242,6 +246,32 @@ class Approximation(Fit):
         if self._latents.prior.factorized() is self._latents.prior:
             return self._posterior
         return self._latents.condition(self.h, self.lam, factorized=True)
+
+    def signs_of_singularity(
+        self, lgm: LatentGaussianModel, starts: Mapping[str, Array]
+    ) -> list[str]:
+        """Return sentences about scales whose optimum is zero, where latents do not vary.
+
+        Such a scale is far below its start, and the means of the latents that it scales are far
+        below their standard deviations, which are those of the prior.
+        """
+        small = {
+            h.value_name: h.name
+            for h in lgm.hyperparameters
+            if h.size == 1 and 0.0 < self.theta[h.name] < _NEAR_ZERO * starts[h.name]
+        }
+        found: set[str] = set()
+        for i, (block, A) in enumerate(zip(lgm.blocks, lgm.maps, strict=True) if small else ()):
+            if own := small.keys() & {*block.scale.names, *A.names}:
+                mean = self._posterior.innovation_means()[i]
+                if np.mean(mean**2) < _NEAR_ZERO * np.mean(self._posterior.innovation_var(i)):
+                    found |= own
+        return [
+            f"{small[own]} = {float(self.theta[small[own]]):.2g} is as good as zero, where latents "
+            "do not vary (lme4's 'singular fit'): larger values may be about as likely; use "
+            "pac.sample or method='nested', which average over them"
+            for own in sorted(found)
+        ]
 
     def _log_likelihood(self, whitened: list[Array]) -> dict[str, dict[str, Array]]:
         """Return the groups that leave-one-out cross-validation needs."""

@@ -12,7 +12,7 @@ from pymc_augconj.engines.gibbs import choice as choice_of_sites
 from pymc_augconj.engines.gibbs.moves.given_latents import update_likelihood
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import NotAffineError, RecognitionError
-from pymc_augconj.recognition.observed import match
+from pymc_augconj.recognition.observed import generic, match
 
 N = 8
 RNG = np.random.default_rng(4)
@@ -349,3 +349,14 @@ def test_what_was_found_for_some_latents_is_found_no_second_time(monkeypatch):
         pm.Normal("y", process("f"), exp(process("g")), observed=REAL)
     assert recognize(model).model.blocks[1].name == "g"
     assert len(tried) == len(set(tried)) > 1
+
+
+def test_parameters_of_a_covariance_are_not_tried_as_coefficients(monkeypatch):
+    """Derivatives of a Cholesky factor took PyTensor 20 s, to find that it is not affine."""
+    distance = np.abs(np.subtract.outer(np.arange(20.0), np.arange(20.0)))
+    with pm.Model() as model:
+        share, rate = (pm.TruncatedNormal(name, 1, 1, lower=0) for name in ("share", "rate"))
+        cov = share * pm.math.exp(-rate * distance) + 0.1 * np.eye(20)
+        pm.MvNormal("y", pm.Normal("b") * np.ones(20), cov=cov, observed=np.zeros(20))
+    monkeypatch.setattr(generic, "find_predictors", None)
+    assert [h.name for h in recognize(model).model.hyperparameters] == ["share", "rate"]
