@@ -54,6 +54,8 @@ _QUOTIENT = 0.5
 # Beside a given order that of minimum degree is tried where columns meet at most so many others, on
 # average. Where they meet more it takes long to find, and they fill in anyway.
 _FEW_NEIGHBOURS = 8
+# Rows that meet more than so many times the root of the size are last.
+_MANY_NEIGHBOURS = 10.0
 # From this sum of squares of columns' numbers of entries on, elimination is by supernodes, in which
 # a multiplication costs half.
 _SUPERNODAL = 3e7
@@ -146,7 +148,10 @@ class BandPattern(SymmetricPattern):
         # No order is narrower than two diagonals.
         if self.width > 1:
             graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
-            order = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
+            graph = (graph + graph.T).tocsr()
+            # Half the entries of a row are on one side: then no band is narrow, and it takes long.
+            few = np.diff(graph.indptr).max() <= _MANY_NEIGHBOURS * size**0.5
+            order = reverse_cuthill_mckee(graph, symmetric_mode=True) if few else self.order
             place = np.argsort(order)
             width = int(np.abs(place[rows] - place[cols]).max(initial=0))
             if width < self.width:
@@ -442,9 +447,24 @@ def _postorder(parent: Index) -> Index:
 
 
 def _minimum_degree(graph: csr_array) -> Index:
-    """Return the position of each row of a symmetric graph in an order of minimum degree."""
-    weak = (_WEAK / max(graph.sum(axis=0).max(initial=0.0), 1.0)) * graph
-    return spilu(
-        csc_array(weak + eye_array(graph.shape[0])),
-        drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
-    ).perm_c  # fmt: skip
+    """Return the position of each row of a symmetric graph in an order of minimum degree.
+
+    Rows that meet most others are last, and rows that meet one other at most are first: SuperLU
+    takes time that grows with the square of the size to find that out.
+    """
+    size = graph.shape[0]
+    kinds = np.where(np.diff(graph.indptr) > _MANY_NEIGHBOURS * size**0.5, 2, 1)
+    among = np.flatnonzero(kinds == 1)
+    kinds[among[np.diff(graph[among][:, among].indptr) <= 1]] = 0
+    order, rest = np.argsort(kinds, kind="stable"), kinds == 1
+    place = np.empty(size, dtype=np.intp)
+    place[order] = np.arange(size)
+    if rest.any():
+        inner = graph[rest][:, rest]
+        weak = (_WEAK / max(inner.sum(axis=0).max(initial=0.0), 1.0)) * inner
+        found = spilu(
+            csc_array(weak + eye_array(inner.shape[0])),
+            drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
+        ).perm_c  # fmt: skip
+        place[rest] = int(np.count_nonzero(kinds == 0)) + found
+    return place
