@@ -15,7 +15,7 @@ from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import depth_first_order
 from scipy.sparse.linalg import spilu
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 # Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the
 # corner, in multiplications within a large dense matrix.
@@ -23,8 +23,9 @@ _SPARSE, _PER_COLUMN, _PER_ENTRY = 8.0, 50.0, 20.0
 # Beside a given order that of minimum degree is tried where columns meet at most so many others, on
 # average. Where they meet more it takes long to find, and they fill in anyway.
 _FEW_NEIGHBOURS = 8
-#: Rows that meet more than so many times the root of the size are last.
-MANY_NEIGHBOURS = 10.0
+# Rows that meet more than a share of all, in a matrix of some size, are last. Of smaller ones, such
+# as ten groups beside a walk, minimum degree finds better orders.
+_MOST, _LARGE = 0.25, 1_000
 # From this sum of squares of columns' numbers of entries on, elimination is by supernodes, in which
 # a multiplication costs half.
 _SUPERNODAL = 3e7
@@ -127,6 +128,12 @@ def _postorder(parent: Index) -> Index:
     return np.argsort(depth_first_order(tree, n, return_predecessors=False)[:0:-1])
 
 
+def meets_most(graph: csr_array) -> Mask:
+    """Return which rows of a large symmetric graph meet so many that no order is good for them."""
+    size = graph.shape[0]
+    return np.asarray((np.diff(graph.indptr) > _MOST * size) & (size >= _LARGE))
+
+
 def _minimum_degree(graph: csr_array) -> Index:
     """Return the position of each row of a symmetric graph in an order of minimum degree.
 
@@ -134,7 +141,7 @@ def _minimum_degree(graph: csr_array) -> Index:
     takes time that grows with the square of the size to find that out.
     """
     size = graph.shape[0]
-    kinds = np.where(np.diff(graph.indptr) > MANY_NEIGHBOURS * size**0.5, 2, 1)
+    kinds = np.where(meets_most(graph), 2, 1)
     among = np.flatnonzero(kinds == 1)
     kinds[among[np.diff(graph[among][:, among].indptr) <= 1]] = 0
     order, rest = np.argsort(kinds, kind="stable"), kinds == 1

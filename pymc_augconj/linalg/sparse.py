@@ -34,7 +34,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index, Mask
 
-from .elimination import MANY_NEIGHBOURS, EliminationTree
+from .elimination import EliminationTree, meets_most
 from .factors import (
     BandedFactor,
     Factor,
@@ -136,9 +136,9 @@ class BandPattern(SymmetricPattern):
         if self.width > 1:
             graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
             graph = (graph + graph.T).tocsr()
-            # Half the entries of a row are on one side: then no band is narrow, and it takes long.
-            few = np.diff(graph.indptr).max() <= MANY_NEIGHBOURS * size**0.5
-            order = reverse_cuthill_mckee(graph, symmetric_mode=True) if few else self.order
+            # Half the entries of a row are on one side of it: then no band is narrow.
+            no_band = meets_most(graph).any()
+            order = self.order if no_band else reverse_cuthill_mckee(graph, symmetric_mode=True)
             place = np.argsort(order)
             width = int(np.abs(place[rows] - place[cols]).max(initial=0))
             if width < self.width:
