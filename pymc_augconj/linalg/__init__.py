@@ -2,6 +2,7 @@
 
 =======================  =======================================================================
 ``dense``                symmetric and triangular matrices: products, solutions, rounding errors
+``elimination``          orders of elimination of sparse matrices, and their costs
 ``factors``              Cholesky factors of banded and sparse matrices, with borders and updates
 ``linear_map``           the linear map A from latents to predictors
 ``log_determinant``      log determinants of a family of sparse matrices, interpolated

@@ -12,7 +12,6 @@ which fill in, as a dense matrix: LAPACK factorises this *corner*.
 References
 ----------
 Cuthill & McKee (1969), Reducing the bandwidth of sparse symmetric matrices. ACM '69.
-George & Liu (1989), The evolution of the minimum degree ordering algorithm. SIAM Review 31.
 Davis (2006), Direct Methods for Sparse Linear Systems, chapters 4 and 7.
 Takahashi, Fagan & Chin (1973), Formation of a sparse bus impedance matrix (the inverse).
 """
@@ -22,20 +21,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 
 import numpy as np
 from scipy.linalg.blas import dtrsv
 from scipy.linalg.lapack import dpotrf
-from scipy.sparse import csc_array, csr_array, eye_array
-from scipy.sparse.csgraph import depth_first_order, reverse_cuthill_mckee
-from scipy.sparse.linalg import spilu
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index, Mask
 
+from .elimination import EliminationTree, meets_most
 from .factors import (
     BandedFactor,
     Factor,
@@ -47,22 +46,12 @@ from .factors import (
 
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
-# Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the
-# corner, in multiplications within a large dense matrix; and cost of one of these within a band.
-_SPARSE, _PER_COLUMN, _PER_ENTRY = 8.0, 50.0, 20.0
+# Cost of a multiplication of a large dense matrix, in those within a band.
 _QUOTIENT = 0.5
-# Beside a given order that of minimum degree is tried where columns meet at most so many others, on
-# average. Where they meet more it takes long to find, and they fill in anyway.
-_FEW_NEIGHBOURS = 8
-# From this sum of squares of columns' numbers of entries on, elimination is by supernodes, in which
-# a multiplication costs half.
-_SUPERNODAL = 3e7
 # A corner of so many columns is factorised by loops; below it the call of LAPACK costs more.
 _SMALL_CORNER = 16
 # A column of the corner with entries in a larger share of B's columns belongs to the border.
 _FULL = 0.5
-# Off-diagonal value of the matrix that is factorised for its order alone.
-_WEAK = 1e-3
 
 
 class SymmetricPattern(ABC):
@@ -146,7 +135,10 @@ class BandPattern(SymmetricPattern):
         # No order is narrower than two diagonals.
         if self.width > 1:
             graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
-            order = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
+            graph = (graph + graph.T).tocsr()
+            # Half the entries of a row are on one side of it: then no band is narrow.
+            no_band = meets_most(graph).any()
+            order = self.order if no_band else reverse_cuthill_mckee(graph, symmetric_mode=True)
             place = np.argsort(order)
             width = int(np.abs(place[rows] - place[cols]).max(initial=0))
             if width < self.width:
@@ -218,10 +210,10 @@ class SparsePattern(SymmetricPattern):
             graph = csr_array((np.ones(pairs[0].size), pairs), shape=(inner.size, inner.size))
             graph = ((graph + graph.T) != 0.0).astype(float)
             if exact:
-                tree = _Tree.of(graph, np.arange(inner.size), m, size**2)
+                tree = EliminationTree.of(graph, np.arange(inner.size), m, size**2)
                 tree = replace(tree, sparse=inner.size)
             else:
-                tree = _Tree.best(graph, m, limit, given is None)
+                tree = EliminationTree.best(graph, m, limit, given is None)
             n, inner, (starts, below) = tree.sparse, inner[np.argsort(tree.place)], tree.rows()
             self.multiplications = _QUOTIENT * tree.cost
             self._by_supernodes = tree.supernodal
@@ -346,105 +338,3 @@ class SparsePattern(SymmetricPattern):
 
     def _diagonal_of(self, flat: Array, s: Array) -> Array:
         return 1.0 + flat[self.diagonal] * s**2 if s.size else flat[self.diagonal]
-
-
-@dataclass(frozen=True)
-class _Tree:
-    """An order, its elimination tree, and the least cost of a factorisation in it.
-
-    ``place`` is the position of every column; ``graph`` are neighbours in the order, and where
-    those of each column start; ``counts`` are entries below the diagonal, and ``pairs`` costs of
-    the columns where they are sparse, as the first ``sparse`` are; ``supernodal`` says whether
-    columns are eliminated by supernodes.
-    """
-
-    place: Index
-    graph: tuple[Index, Index]
-    parent: Index
-    counts: Index
-    pairs: Array
-    sparse: int
-    cost: float
-    supernodal: bool
-
-    @classmethod
-    def best(cls, graph: csr_array, n_border: int, limit: int | None, by_degree: bool) -> _Tree:
-        """Return that of the best order, with ``n_border`` further columns that meet all."""
-        size, trees = graph.shape[0], []
-        if not by_degree:
-            trees.append(cls.of(graph, np.arange(size), n_border, size**2))
-        if by_degree or graph.nnz <= _FEW_NEIGHBOURS * size:
-            may_block = by_degree and not n_border
-            order, limit = _minimum_degree(graph), limit or size**2
-            tree = cls.of(graph, order, n_border, limit, may_block)
-            order = tree.light_first(n_border)[order]  # of the same entries
-            trees.append(cls.of(graph, order, n_border, limit, may_block))
-        return min(trees, key=lambda one: one.cost)
-
-    @classmethod
-    def of(
-        cls, graph: csr_array, place: Index, n_border: int, limit: int, may_block: bool = False
-    ) -> _Tree:
-        """Return that of an order; supernodes, of many entries, have no border."""
-        from .sparse_kernels import count_below, elimination_tree
-
-        size = place.size
-        permuted = graph[np.argsort(place)]
-        neighbours = permuted.indptr.astype(np.intp), place[permuted.indices].astype(np.intp)
-        parent = elimination_tree(*neighbours)
-        counts = count_below(*neighbours, parent, limit)
-        if counts.size < size:
-            raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
-        supernodal = may_block and bool(counts.astype(float) @ counts > _SUPERNODAL)
-        each = 0.5 * _SPARSE if supernodal else _SPARSE
-        pairs = _PER_COLUMN + 0.5 * each * (counts.astype(float) + (n_border + 1)) ** 2
-        best = _cheapest(pairs, n_border)
-        return cls(place, neighbours, parent, counts, pairs, *best, supernodal)
-
-    def light_first(self, n_border: int) -> Index:
-        """Return the position of every column in a postorder with all sparse columns first.
-
-        A column may be sparse where all are that precede it in the tree.
-        """
-        heaviest = self.pairs.tolist()
-        for j, above in enumerate(self.parent.tolist()):
-            if above >= 0:
-                heaviest[above] = max(heaviest[above], heaviest[j])
-        place, is_dense = _postorder(self.parent), np.ones(self.parent.size, dtype=bool)
-        ordered = np.argsort(place)
-        light = ordered[np.argsort(np.array(heaviest)[ordered], kind="stable")]
-        is_dense[light[: _cheapest(self.pairs[light], n_border)[0]]] = False
-        place[ordered[np.argsort(is_dense[ordered], kind="stable")]] = np.arange(place.size)
-        return place
-
-    def rows(self) -> tuple[Index, Index]:
-        """Return where the rows below the diagonal of each sparse column start, and all rows."""
-        from .sparse_kernels import rows_below
-
-        offsets = np.append(0, np.cumsum(self.counts))
-        starts = offsets[: self.sparse + 1]
-        return starts, rows_below(*self.graph, self.parent, offsets)[: starts[-1]]
-
-
-def _cheapest(pairs: Array, n_border: int) -> tuple[int, float]:
-    """Return how many of the first columns are best sparse, which cost ``pairs``, and all costs."""
-    left = n_border + np.arange(pairs.size, -1, -1.0)
-    costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
-    return int(costs.argmin()), float(costs.min())
-
-
-def _postorder(parent: Index) -> Index:
-    """Return the position of every column in an order in which subtrees precede their roots."""
-    n = parent.size
-    tree = csr_array((np.ones(n), (np.where(parent < 0, n, parent), np.arange(n))), 2 * (n + 1,))
-    # From the last to be found in depth to the root, which is no column.
-    return np.argsort(depth_first_order(tree, n, return_predecessors=False)[:0:-1])
-
-
-def _minimum_degree(graph: csr_array) -> Index:
-    """Return the position of each row of a symmetric graph in an order of minimum degree."""
-    weak = (_WEAK / max(graph.sum(axis=0).max(initial=0.0), 1.0)) * graph
-    return spilu(
-        csc_array(weak + eye_array(graph.shape[0])),
-        drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
-    ).perm_c  # fmt: skip

@@ -87,6 +87,21 @@ def test_order_has_little_fill():
         SparsePattern(len(Q), *np.nonzero(Q), limit=500)
 
 
+def test_a_level_of_a_map_with_own_effects_adds_a_column():
+    """It comes last, and no band is sought, which would take long."""
+    areas = np.arange(900)
+    rows, cols = np.nonzero(np.tril(with_own_effects(grid(30, 30)), -1))
+    level = np.tile(1800, 900), areas
+    rows, cols = np.append(rows, level[0]), np.append(cols, level[1])
+    shuffled = np.random.default_rng(0).permutation(1801)
+    band = BandPattern(1801, shuffled[rows], shuffled[cols])
+    assert band.is_reversed
+    both = SparsePattern(1801, shuffled[rows], shuffled[cols])
+    alone = SparsePattern(1800, rows[:-900], cols[:-900])
+    assert both.place[shuffled[1800]] >= 1801 - both.corner
+    assert both.multiplications < 1.2 * alone.multiplications
+
+
 def test_levels_of_the_larger_factor_come_first():
     """As cheap as that order, where minimum degree alone goes on to columns that meet most."""
     a, b = 400, 150

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg import sparse
+from pymc_augconj.linalg import elimination, sparse
 from pymc_augconj.linalg.factors import SupernodalFactor
 from pymc_augconj.linalg.vecchia import Neighbours, max_min_order, nearest
 
@@ -97,10 +97,10 @@ def test_elimination_by_supernodes(monkeypatch):
     Q = np.zeros((300, 300))
     Q[rows, cols] = entries
     inverse, lower = np.linalg.inv(Q), rows >= cols
-    monkeypatch.setattr(sparse, "_SUPERNODAL", 0.0)
+    monkeypatch.setattr(elimination, "_SUPERNODAL", 0.0)
     corners = []
     for cost in (1.0, 1e3):
-        monkeypatch.setattr(sparse, "_PER_COLUMN", cost)
+        monkeypatch.setattr(elimination, "_PER_COLUMN", cost)
         pattern = sparse.SparsePattern(300, rows, cols)
         corners.append(pattern.corner)
         flat = np.zeros(pattern.n_flat)
