@@ -1,6 +1,8 @@
 """The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
 
 ================  ========================================================================
+``columns``       scales of single latents, and the latents that they scale
+``column_steps``  the loop of models with these
 ``compilation``   decorators of compiled functions, and records as their arguments
 ``density``       the log density of hyperparameters
 ``entries``       vectors that are updated by entry, and designs of rows
