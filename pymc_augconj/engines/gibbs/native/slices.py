@@ -162,9 +162,7 @@ def _with_explore(density: Any) -> Any:
             lower = -width * rng.random()
             upper = lower + width
             if u.along == COORDINATES:
-                lower, upper, count = step_out(
-                    density, rng, p, w, x, axis, how, level, lower, upper
-                )
+                lower, upper, count = step_out(rng, p, w, x, axis, how, level, lower, upper)
                 if count < 0:
                     return -1
             at = lower + (upper - lower) * rng.random()
