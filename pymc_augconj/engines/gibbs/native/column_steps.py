@@ -17,13 +17,18 @@ from numba import njit
 from pymc_augconj.engines.gibbs.elliptical import entry_slices
 from pymc_augconj.engines.gibbs.moves.column_kernel import choose_in_turn
 from pymc_augconj.engines.gibbs.moves.given_latents import BLOCK, POINTS, SPREAD
-from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
+from .column_matrices import (
+    condition,
+    find_gain,
+    log_likelihood_of_rows,
+    predict_rows,
+    solve_triangle,
+)
 from .columns import Columns
-from .compilation import inner, inner_with_arrays, pass_by_reference
-from .density import log_likelihood
+from .compilation import inner, inner_with_arrays
 from .held import gumbel
 from .kernel import N_STATS, draw_omega
 from .problem import Problem
@@ -32,164 +37,10 @@ from .work import BASE, COUNT, EVIDENCE, FAILED, REST, START, VALUE, Work
 
 __all__ = ["N_STATS", "run_steps"]
 
-pass_by_reference(Columns)
-
 # Log densities of the prior alone, given the whitened latents, or with these integrated out; and
 # with the number of an exchange added, of both.
 _OF_PRIOR, _JOINT, _OF_LIKELIHOOD, _COLLAPSED, _EXCHANGE = np.arange(5)
 _LOG_SPREAD = math.log(SPREAD[0]), math.log(SPREAD[1]) - math.log(SPREAD[0])
-
-
-@inner
-def _solve(L: Array, x: Array, transposed: bool) -> None:
-    """Overwrite x with L⁻¹x or L⁻ᵀx."""
-    for k in range(x.size):
-        i = x.size - 1 - k if transposed else k
-        row = L[i]
-        if transposed:
-            x[i] /= row[i]
-            for j in range(i):
-                x[j] -= row[j] * x[i]
-        else:
-            value = x[i]
-            for j in range(i):
-                value -= row[j] * x[j]
-            x[i] = value / row[i]
-
-
-@inner
-def _gain(p: Problem, c: Columns, w: Work, j: int) -> float:
-    """Return the gain of a column; NaN where a standard deviation is negative."""
-    r = w.registers
-    return r[c.gains[j]] if r[p.std[j]] >= 0.0 else math.nan
-
-
-@inner_with_arrays
-def _predict(p: Problem, c: Columns, w: Work, v: Array) -> bool:
-    """Write the predictors of whitened latents at the registers; return whether all are finite."""
-    u, finite = np.empty(v.size), True
-    for j in range(v.size):
-        u[j] = w.registers[c.gains[j]] * v[j]
-    found = np.dot(c.X, u)
-    for k in range(found.size):
-        c.eta[k] = found[k] + w.registers[c.offset[k]]
-        finite &= math.isfinite(c.eta[k])
-    for k in range(c.not_exact.size):
-        w.eta[0, k] = c.eta[c.not_exact[k]]
-    return finite
-
-
-@inner
-def _log_base(c: Columns, w: Work) -> float:
-    total = 0.0
-    for k in range(c.base.size):
-        total += w.registers[c.base_by[k]] * c.base[k]
-    return total
-
-
-@inner
-def _log_likelihood(p: Problem, c: Columns, w: Work) -> float:
-    """Return log p(y | η) at the predictors that were written last."""
-    total = _log_base(c, w) + log_likelihood(p, w)
-    for k in range(c.h.size):
-        if c.of[k] < 0:
-            by, eta = w.registers[c.factor[k]], c.eta[k]
-            total += by * eta * (c.h[k] - 0.5 * c.lam[k] * eta)
-    return total
-
-
-@inner
-def _read_sites(c: Columns, w: Work) -> tuple[float, float]:
-    """Write h and λ about the offset; return Σ h o and ½ Σ λ o²."""
-    linear, square = 0.0, 0.0
-    for k in range(c.h.size):
-        by, o = w.registers[c.factor[k]], w.registers[c.offset[k]]
-        lam = by * c.lam[k] * (w.omega[c.of[k]] if c.of[k] >= 0 else 1.0)
-        h = by * c.h[k] * (w.omega[c.h_of[k]] if c.h_of[k] >= 0 else 1.0)
-        linear += h * o
-        square += 0.5 * lam * o * o
-        c.sites[0, k], c.sites[1, k] = h - lam * o, lam
-    return linear, square
-
-
-@inner_with_arrays
-def _factorize(matrix: Array, L: Array) -> float:
-    """Write the Cholesky factor of a matrix; return Σ log Lᵢᵢ, NaN where there is none."""
-    total, n = 0.0, matrix.shape[0]
-    for i in range(n):
-        if not (math.isfinite(matrix[i, i]) and matrix[i, i] > 0.0):
-            return math.nan
-    L[:] = np.linalg.cholesky(matrix)
-    for i in range(n):
-        total += math.log(L[i, i])
-    return total
-
-
-@inner_with_arrays
-def _condition(p: Problem, c: Columns, w: Work) -> bool:
-    """Write the factor at the registers, and the log evidence; return whether it has digits."""
-    R, D = c.X.shape
-    linear, square = _read_sites(c, w)
-    h, lam, n, finite = c.sites[0], c.sites[1], c.L.shape[0], True
-    gain = np.empty(D)
-    for j in range(D):
-        gain[j] = _gain(p, c, w, j)
-        finite &= math.isfinite(gain[j])
-    for k in range(R):
-        finite &= math.isfinite(h[k]) and 0.0 < lam[k] < math.inf
-    if not finite:
-        return False
-    for k in range(R):
-        for j in range(D):
-            c.Phi[k, j] = c.X[k, j] * gain[j]
-    total, size = 0.0, c.border.size
-    if c.inside.size == 0:
-        weighted = np.empty((R, D))
-        for k in range(R):
-            for j in range(D):
-                weighted[k, j] = lam[k] * c.Phi[k, j]
-        matrix = np.dot(c.Phi.T, weighted)
-        for j in range(D):
-            total += matrix[j, j]
-            matrix[j, j] += 1.0
-        fit = np.dot(h, c.Phi)
-        for j in range(D):
-            c.z[0, j] = fit[j]
-    else:
-        own = c.Phi if size == 0 else np.ascontiguousarray(c.Phi[:, c.inside])
-        matrix = np.dot(own, own.T)
-        for k in range(R):
-            total += lam[k] * matrix[k, k]
-            matrix[k, k] += 1.0 / lam[k]
-            c.z[0, k] = h[k] / lam[k]
-            for i in range(size):
-                c.z[1 + i, k] = c.Phi[k, c.border[i]]
-    # Where C is far from diagonal, or any number is large, the step is Python's.
-    if not EPS * n * total <= SMALL_ERROR:
-        return False
-    evidence, known = -_factorize(matrix, c.L), 0.0
-    for i in range(size + 1):
-        _solve(c.L, c.z[i], False)
-    fitted = np.dot(c.z[0], c.z[0])
-    if c.inside.size == 0:
-        evidence += 0.5 * fitted
-    else:
-        for k in range(R):
-            evidence -= 0.5 * math.log(lam[k])
-            known += h[k] * h[k] / lam[k]
-        if size:
-            of_border = np.dot(c.z[1:], c.z[1:].T)
-            for i in range(size):
-                of_border[i, i] += 1.0
-                c.beta[i] = np.dot(c.z[1 + i], c.z[0])
-            evidence -= _factorize(of_border, c.M)
-            _solve(c.M, c.beta, False)
-            fitted -= np.dot(c.beta, c.beta)
-            _solve(c.M, c.beta, True)
-        evidence += 0.5 * (known - fitted)
-    w.found[EVIDENCE], w.found[REST] = evidence, linear - square
-    w.found[BASE] = w.registers[p.log_prior] + _log_base(c, w) + linear - square
-    return EPS * n * total * (1.0 + fitted) <= SMALL_ERROR and math.isfinite(evidence)
 
 
 @inner
@@ -222,12 +73,12 @@ def _evaluate(given: tuple[Problem, Columns], w: Work, x: Array, how: int) -> bo
         for j in range(p.std.size):
             if not r[p.std[j]] >= 0.0:
                 return True
-        if not _condition(p, c, w):
+        if not condition(p, c, w):
             return False
         value = w.found[BASE] + w.found[EVIDENCE]
     elif how != _OF_PRIOR:
-        _predict(p, c, w, w.v)
-        value += _log_likelihood(p, c, w)
+        predict_rows(p, c, w, w.v)
+        value += log_likelihood_of_rows(p, c, w)
     if math.isfinite(value):
         w.found[VALUE] = value
     return True
@@ -275,7 +126,7 @@ def _densities(given: Any, x: Array, value: Array) -> None:
     is_first = w.found[COUNT] == 0.0
     w.found[COUNT] += 1.0
     for i in range(x.size):
-        gain = abs(_gain(p, c, w, c.latents[first + i]))
+        gain = abs(find_gain(p, c, w, c.latents[first + i]))
         value[i] = r[c.log_prior[first + i]] - math.log(gain) - 0.5 * (coefs[i] / gain) ** 2
         if math.isnan(value[i]):
             value[i] = -math.inf
@@ -301,8 +152,8 @@ def _update_given_coefficients(
         run_tape(p.density, r)
         coefs = np.empty(at.size)
         for i in range(at.size):
-            coefs[i] = _gain(p, c, w, at[i]) * v[at[i]]
-            if not abs(_gain(p, c, w, at[i])) > 0.0:
+            coefs[i] = find_gain(p, c, w, at[i]) * v[at[i]]
+            if not abs(find_gain(p, c, w, at[i])) > 0.0:
                 return -1
         start = r[c.of_theta[own]]
         x, found = _update_entries((p, c, w, coefs, own.start), rng, start, widths[own])
@@ -344,16 +195,16 @@ def _update_columns(rng: np.random.Generator, p: Problem, c: Columns, w: Work, n
         run_tape(p.density, r)
         for i in range(size):
             if k == POINTS:
-                gain[i] = _gain(p, c, w, at[i])
+                gain[i] = find_gain(p, c, w, at[i])
             else:
                 log_prior[k, i] = r[c.log_prior[first + i]]
-                growth[k, i] = (_gain(p, c, w, at[i]) / gain[i]) ** 2 - 1.0
+                growth[k, i] = (find_gain(p, c, w, at[i]) / gain[i]) ** 2 - 1.0
     for i in range(size):
         growth[0, i] = 0.0
     for k in range(POINTS):
         for i in range(size):
             noise[k, i] = gumbel(rng)
-    if not _condition(p, c, w):
+    if not condition(p, c, w):
         return False
     chosen = np.zeros(size, np.intp)
     if c.inside.size == 0:
@@ -411,12 +262,12 @@ def _draw_latents(rng: np.random.Generator, c: Columns, v: Array) -> None:
     if c.inside.size == 0:
         for j in range(D):
             v[j] = c.z[0, j] + rng.standard_normal()
-        _solve(c.L, v, True)
+        solve_triangle(c.L, v, True)
         return
     for j in range(D):
         v[j] = rng.standard_normal()
     own = v[c.border]
-    _solve(c.M, own, True)
+    solve_triangle(c.M, own, True)
     for i in range(own.size):
         v[c.border[i]] = own[i]
     rest = np.dot(c.Phi, v)
@@ -425,8 +276,8 @@ def _draw_latents(rng: np.random.Generator, c: Columns, v: Array) -> None:
         rest[k] = h / lam - rest[k] - rng.standard_normal() / math.sqrt(lam)
         for i in range(own.size):
             rest[k] -= c.Phi[k, c.border[i]] * c.beta[i]
-    _solve(c.L, rest, False)
-    _solve(c.L, rest, True)
+    solve_triangle(c.L, rest, False)
+    solve_triangle(c.L, rest, True)
     raised = np.dot(rest, c.Phi)
     for j in range(D):
         v[j] += raised[j]
@@ -444,7 +295,7 @@ def _write(p: Problem, c: Columns, w: Work, v: Array, output: Array, stats: Arra
     run_tape(p.values, r)
     for j in range(p.outputs.size):
         output[j] = r[p.outputs[j]]
-    stats[0] = r[p.log_prior] - 0.5 * square + _log_likelihood(p, c, w) - r[p.log_det]
+    stats[0] = r[p.log_prior] - 0.5 * square + log_likelihood_of_rows(p, c, w) - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
@@ -468,8 +319,8 @@ def run_steps(
             r[c.theta[c.first[move] + i]] = own[i]
     run_tape(p.density, r)
     if not stats.shape[1]:
-        return 1 * _condition(p, c, w)
-    if not _predict(p, c, w, v):
+        return 1 * condition(p, c, w)
+    if not predict_rows(p, c, w, v):
         return 0
     moves, xs = (u_prior, u_joint, u_likelihood, u), (x_prior, x_joint, x_likelihood, x)
     for step in range(stats.shape[1]):
@@ -490,7 +341,7 @@ def run_steps(
                 for i in range(v.size):
                     w.v[i] = v[i]
             if how == _COLLAPSED:
-                if not _predict(p, c, w, v):
+                if not predict_rows(p, c, w, v):
                     return step
                 if p.number.size:
                     draw_omega(rng, p, w)
@@ -514,10 +365,10 @@ def run_steps(
                 return step
             count += made
             if how == _COLLAPSED:
-                if not is_made and not _condition(p, c, w):
+                if not is_made and not condition(p, c, w):
                     return step
                 _draw_latents(rng, c, v)
-                if not _predict(p, c, w, v):
+                if not predict_rows(p, c, w, v):
                     return step
         _write(p, c, w, v, outputs[step], stats[:, step])
         stats[2, step] = count
