@@ -88,6 +88,8 @@ class Plan:
         """Vectors that are updated by entry, and scalars that they are exchanged with."""
         own = (*self.joint, *self.collapsed, *self.likelihood, *self.prior_only)
         own += tuple(h for members in self.of_blocks.values() for h in members)
+        # Some have two moves.
+        own = tuple({h.value_name: h for h in own}.values())
         pairs = [(v, h, self.densities_of(v).exchanges) for v in self.by_entry for h in own]
         return tuple((v, h) for v, h, exchanges in pairs if h.value_name in exchanges)
 

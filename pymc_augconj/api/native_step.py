@@ -265,8 +265,8 @@ class AugmentedGibbs(PythonGibbs):
                 if isinstance(update, EntrywiseSliceUpdate):
                     continue
                 (ellipses, along), state = update.schedule, update.state
-                several = {"level": len(sampler.levels), "likelihood": sampler.sweeps}
-                times = several.get(move, 1)
+                several = {"level": len(sampler.levels), "collapsed": 1, "prior_only": 1}
+                times = several.get(move, 1 if move in own.alternation.names else sampler.sweeps)
                 if state["axes"] is None:
                     # One sweep along all coordinates.
                     ellipses, along = 0, 2

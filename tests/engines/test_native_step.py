@@ -320,6 +320,23 @@ def another_design_at_every_rate():
     pm.Potential("chosen", pm.math.log(pm.math.invprobit(rest)))
 
 
+def scales_of_columns(*, rows):
+    """A horseshoe: with more coefficients than rows, and with fewer."""
+    tau, lam = pm.HalfCauchy("tau", pm.HalfNormal("s", 1)), pm.HalfCauchy("lam", 1, shape=12)
+    z, X = pm.Normal("z", 0, 1, shape=12), np.random.default_rng(8).standard_normal((rows, 12))
+    return pm.Normal("a", 0, 3) + pm.math.dot(X, z * tau * lam)
+
+
+def few_rows():
+    eta = scales_of_columns(rows=9)
+    pm.Bernoulli("y", logit_p=eta, observed=np.arange(9) % 2)
+
+
+def many_rows():
+    eta, nu = scales_of_columns(rows=30), pm.Gamma("nu", 2, 0.1)
+    pm.StudentT("y", nu=nu, mu=eta, sigma=pm.HalfNormal("sd", 2), observed=np.arange(30) % 4 - 1.0)
+
+
 def priors_of_priors():
     """Hyperparameters that only others depend on, one of them a vector by entry."""
     m, s = pm.StudentT("m", nu=4.0, sigma=0.5), pm.HalfNormal("s", 0.5)
@@ -352,7 +369,7 @@ MODELS = (
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
     *(entries, priors_of_priors, another_design_at_every_rate, structured, counts_of_a_walk),
-    *(processes, correlated_groups),
+    *(processes, correlated_groups, few_rows, many_rows),
 )
 
 

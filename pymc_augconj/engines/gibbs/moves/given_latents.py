@@ -40,9 +40,9 @@ from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
 # Points of each entry, and the range of their standard deviations on the unconstrained scale.
-_POINTS, _SPREAD = 8, (0.5, 4.0)
+POINTS, SPREAD = 8, (0.5, 4.0)
 # Columns at a time.
-_BLOCK = 64
+BLOCK = 64
 # A difference, in nats, between two ways of computing a change of a log evidence.
 _WRONG = 1e-4
 
@@ -88,10 +88,10 @@ def update_columns(
     columns, point = member.columns, state.point
     name, size = member.value_name, member.size
     assert columns is not None  # see plan
-    spread = np.exp(rng.uniform(*np.log(_SPREAD), size=size))
+    spread = np.exp(rng.uniform(*np.log(SPREAD), size=size))
     start = np.ravel(point[name])
     centre = start + spread * rng.standard_normal(size)
-    others = centre + spread * rng.standard_normal((_POINTS - 1, size))
+    others = centre + spread * rng.standard_normal((POINTS - 1, size))
     points = np.vstack([start, others])
     log_prior, growth = np.empty_like(points), np.empty_like(points)
     scale = scales_of(columns, point)
@@ -102,7 +102,7 @@ def update_columns(
             growth[k] = (scales_of(columns, candidate) / scale) ** 2 - 1.0
         # Rounding would move the present point.
         growth[0] = 0.0
-    state.info.evaluations += _POINTS
+    state.info.evaluations += POINTS
     noise: Array = np.asarray(rng.gumbel(size=points.shape))
     prior = part.priors.at(point).factorized()
     sites = part.sites_at(prior)
@@ -139,8 +139,8 @@ def choose(
         b = (inverse @ (Phi.T @ h))[own]
         return chosen, float(choose_in_turn(Q, b, log_prior, growth, noise, chosen))
     S, m = _response(Phi[:, ~is_flat], Phi[:, is_flat], h, lam)
-    for first in range(0, own.size, _BLOCK):
-        which = slice(first, min(first + _BLOCK, own.size))
+    for first in range(0, own.size, BLOCK):
+        which = slice(first, min(first + BLOCK, own.size))
         phi = Phi[:, own[which]]
         W = S @ phi
         Q, b = phi.T @ W, phi.T @ m

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.model import Hyperparameter
+from pymc_augconj.plan import Plan
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
@@ -90,15 +92,9 @@ def read_entries(
     """Return the vectors that the plan updates by entry; ``std`` are registers of scales."""
     plan, model, none = chain.plan, chain.model, np.empty(0, dtype=np.intp)
     own = [entries[h.value_name].ravel() for h in plan.by_entry]
-    given = [tape.evaluate(plan.densities_of(h).priors, entries) for h in plan.by_entry]
+    log_prior = log_priors_by_entry(plan, tape, entries, plan.by_entry)
     params = [read_params(data, tape, entries) if own else {} for data in chain.data]
     owners = [_owners(tape, registers) for registers in own]
-    log_prior = [
-        reduce(partial(tape.apply, "Add"), term[owner[term] == i])
-        for registers, found, owner in zip(own, given, owners, strict=True)
-        for term in [np.concatenate([x.ravel() for x in found])]
-        for i in range(registers.size)
-    ]
     is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
     by_latent = [np.where(is_flat, _NONE, owner[std])[order] for owner in owners]
     rows, by_row, tapes = [none], [np.empty((len(own), 0), dtype=np.intp)], []
@@ -123,7 +119,7 @@ def read_entries(
     return Entries(
         np.concatenate([none, *own]),
         np.cumsum([0, *(x.size for x in own)]),
-        np.array(log_prior, dtype=np.intp),
+        log_prior,
         of_latent,
         of_row,
         design,
@@ -131,6 +127,20 @@ def read_entries(
         np.empty(design.numbers.shape),
         np.empty((1, at.size)),
     )
+
+
+def log_priors_by_entry(
+    plan: Plan, tape: TapeBuilder, entries: Mapping[Any, Index], members: Sequence[Hyperparameter]
+) -> Index:
+    """Return registers of the log prior that depends on every entry of some vectors."""
+    found = []
+    for h in members:
+        terms = [x.ravel() for x in tape.evaluate(plan.densities_of(h).priors, entries)]
+        own, term = entries[h.value_name].ravel(), np.concatenate(terms)
+        owner = _owners(tape, own)[term]
+        of_entry = [term[owner == i] for i in range(own.size)]
+        found += [reduce(partial(tape.apply, "Add"), x) for x in of_entry]
+    return np.array(found, dtype=np.intp)
 
 
 def _owners(tape: TapeBuilder, own: Index) -> Index:

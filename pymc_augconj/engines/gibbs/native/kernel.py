@@ -52,12 +52,14 @@ from .held import (
 )
 from .problem import Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
-from .slices import Learned, update, update_entries
+from .slices import Learned, update_entries, updates
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
 #: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
 #: that these took, and r.
 N_STATS = 6
+
+_update = updates(evaluate)
 
 
 @inner
@@ -108,7 +110,7 @@ def _move_levels(
         evaluate(p, w, x, BY_LEVEL + number)
         if not math.isfinite(w.found[VALUE]):
             return -1
-        made = update(rng, p, w, u, x, BY_LEVEL + number)
+        made = _update(rng, p, w, u, x, BY_LEVEL + number)
         if made < 0:
             return -1
         count += 1 + made
@@ -191,7 +193,7 @@ def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int,
 
 
 @inner
-def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
+def draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     """Draw ω as NumPy does, with h; add up what depends on it."""
     r, first_h = w.registers, w.omega.size - p.design.offsets.size
     for site in range(p.sites.size - 1):
@@ -301,7 +303,7 @@ def _move_along_ridges(
         evaluate(p, w, w.moved[:1], ALONG_RIDGE - i)
         if not math.isfinite(w.found[VALUE]):
             return -1
-        count += 1 + update(rng, p, w, own, w.moved[:1], ALONG_RIDGE - i)
+        count += 1 + _update(rng, p, w, own, w.moved[:1], ALONG_RIDGE - i)
         for j in range(w.row.size):
             w.row[j] = w.moved[1 + j]
     return count
@@ -354,7 +356,7 @@ def run_steps(
             evaluate(p, w, x_prior, BY_PRIOR)
             if not math.isfinite(w.found[VALUE]):
                 return step
-            made = update(rng, p, w, u_prior, x_prior, BY_PRIOR)
+            made = _update(rng, p, w, u_prior, x_prior, BY_PRIOR)
             if made < 0:
                 return step
             count, is_known = 1 + made, False
@@ -372,7 +374,7 @@ def run_steps(
                 if is_held and (by_entry or x_likelihood.size > 0):
                     hold(p, w)
                 if is_drawn:
-                    _draw_omega(rng, p, w)
+                    draw_omega(rng, p, w)
             elif not theta.size:
                 continue
             for i in range(v.size):
@@ -389,7 +391,7 @@ def run_steps(
                 return step
             # With that where the update begins.
             count += moves
-            made = update(rng, p, w, learned, theta, how) if moves else 0
+            made = _update(rng, p, w, learned, theta, how) if moves else 0
             if made < 0:
                 return step
             count += made

@@ -14,12 +14,15 @@ from pymc_augconj.engines.gibbs.moves.ridges import ALONG, Ridge
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
-from pymc_augconj.plan import BY_ENTRY
+from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
 
-from .precisions import Columns, coordinates
+from .columns import MOVES as MOVES_OF_COLUMNS
+from .columns import Columns
+from .precisions import Columns as Spans
+from .precisions import coordinates
 from .problem import MOVES, columns_of, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
@@ -108,7 +111,7 @@ class NativeLoop:
     """
 
     def _read_block(
-        self, sampler: GibbsSampler, point: Point, columns: Columns, ridges: Sequence[Ridge] = ()
+        self, sampler: GibbsSampler, point: Point, columns: Spans, ridges: Sequence[Ridge] = ()
     ) -> None:
         """Read the model of a sampler's latents."""
         self._problem, self._entries, self.layout = make_problem(
@@ -118,11 +121,23 @@ class NativeLoop:
             raise NoTapeError("draws of latents given nothing that is drawn between")
         from . import density, held, kernel, slices, work  # which import Numba
 
-        self._density, self._kernel, self._slices = density, kernel, slices
-        self._work = work.make_work(self._problem)
-        of_entries, w = self._entries.densities, self._work
-        for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
-            held.read_part(tapes, w.registers, file, held.OF_DATA)
+        self._density, self._slices = density, slices
+        self._kernel: Any = kernel
+        self._work = w = work.make_work(self._problem)
+        # Updates of one scalar each are one after the other in the same arrays.
+        self._moves = MOVES
+        self._scalars = [f"{ALONG}{i}" for i in range(len(self._problem.shared.ridges) - 1)]
+        if isinstance(self._entries, Columns):
+            from . import column_steps
+
+            self._kernel, self._moves = column_steps, MOVES_OF_COLUMNS
+            size = max(w.scratch.shape[1], self._entries.theta.size)
+            self._work = w._replace(scratch=np.empty((3, size)))
+            self._scalars = [x for x in sampler.chain.plan.moves if x.startswith(EXCHANGE)]
+        else:
+            of_entries = self._entries.densities
+            for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):
+                held.read_part(tapes, w.registers, file, held.OF_DATA)
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
 
@@ -257,18 +272,17 @@ class NativeLoop:
         updates: Mapping[str, Any], tune: bool,
     ) -> tuple[tuple[Any, ...], Callable[[], None]]:  # fmt: skip
         """Return what the kernel is given of some latents, and what keeps what it has written."""
-        xs = {move: self._flat(point, move) for move in MOVES}
+        xs = {move: self._flat(point, move) for move in self._moves}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
         by_entry = [updates[f"{BY_ENTRY}{h.name}"].state for h in sampler.chain.plan.by_entry]
         self._work.registers[self._entries.of_theta] = self._flat(point, BY_ENTRY)
         widths = np.concatenate([np.empty(0), *(state["widths"] for state in by_entry)])
         n_tunes = np.array([state["n_tunes"] for state in by_entry], dtype=np.intp)
-        # Those along ridges are one after the other in the same arrays.
-        names = [f"{ALONG}{i}" for i in range(len(self._problem.shared.ridges) - 1)]
-        ridges = [self._learned(updates[name], 1, tune) for name in names]
-        along = np.array([own.along for own in ridges], dtype=np.intp)
-        fields = zip(*(ridges or [learned["level"]]), strict=True)
+        names = self._scalars
+        scalars = [self._learned(updates[name], 1, tune) for name in names]
+        along = np.array([own.along for own in scalars], dtype=np.intp)
+        fields = zip(*(scalars or [next(iter(learned.values()))]), strict=True)
         every: Any = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
         v, slices, of = self._v.copy(), self._hold(sampler), self._slices.Learned
         (part, *_), nu = sampler.parts, self._work.nu[0]

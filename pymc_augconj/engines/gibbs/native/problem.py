@@ -31,6 +31,8 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
 from pymc_augconj.typing import Array, Index
 
+from .columns import Columns as ScaledColumns
+from .columns import pattern_of_columns, read_columns
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
     Columns,
@@ -173,21 +175,21 @@ class Layout(NamedTuple):
 def make_problem(
     chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows,
     columns: Columns | None = None, ridges: Sequence[Ridge] = (),
-) -> tuple[Problem, Entries, Layout]:  # fmt: skip
-    """Return a model for the native loop, its vectors by entry, and what is recorded.
+) -> tuple[Problem, Entries | ScaledColumns, Layout]:  # fmt: skip
+    """Return a model for the native loop, its vectors by entry or column, and what is recorded.
 
     ``point`` is that of the chain, and ``change`` is applied to its sites. ``columns`` are those of
     values of several chains, if others draw some, and values of them move along ``ridges``. Raises
     NoTapeError if the step of this model is Python's alone.
     """
-    pattern = _pattern(chain, point, is_alone=not columns)
     model, tape = chain.model, TapeBuilder()
-    plan = chain.plan
+    plan, by_column = chain.plan, bool(chain.plan.by_column and not columns)
+    pattern = pattern_of_columns(chain) if by_column else _pattern(chain, point, not columns)
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
     log_prior = tape.evaluate(model.log_prior, entries)
     std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
     roots = [read_root(b, tape, entries) for b in model.blocks]
-    slots, of_sums = read_slots(model, tape, entries, roots)
+    slots, of_sums = read_slots(model, tape, entries, roots, any_number=by_column)
     given: Sequence[Index | None] = roots
     all_meet = pattern.corner == pattern.size
     if not (all_meet and np.array_equal(pattern.order, np.arange(pattern.size))):
@@ -196,9 +198,14 @@ def make_problem(
     sites = change(read_rows(chain, point, tape, entries))
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
-    sums = _sums(pattern, sites, of_sums, offset, tape, read_precisions(model, tape, entries))
-    order = pattern.order
-    by_entry = read_entries(chain, point, tape, entries, slots, offset, std, order)
+    order, of_point = pattern.order, (chain, point, tape, entries)
+    by_entry: Entries | ScaledColumns
+    if by_column:
+        sums = SumBuilder().finish()
+        by_entry = read_columns(*of_point, slots, offset, std, order, sites)
+    else:
+        sums = _sums(pattern, sites, of_sums, offset, tape, read_precisions(model, tape, entries))
+        by_entry = read_entries(*of_point, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
     log_det = _log_det(model, std, roots, tape)
@@ -311,7 +318,7 @@ def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int
     return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
-def _pattern(chain: Chain, point: Point, *, is_alone: bool) -> SparsePattern:
+def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
     others = plan.joint, plan.of_blocks, is_alone and plan.left_to_pymc

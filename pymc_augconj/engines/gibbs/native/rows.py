@@ -54,9 +54,12 @@ class Slot(NamedTuple):
 
 def read_slots(
     model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index],
-    roots: Sequence[Index | None],
+    roots: Sequence[Index | None], *, any_number: bool = False,
 ) -> tuple[list[Slot], list[Slot]]:  # fmt: skip
-    """Return the design of all rows, given the roots of blocks that are whitened, and before it."""
+    """Return the design of all rows, given the roots of blocks that are whitened, and before it.
+
+    It is refused if rows have many entries, unless there may be ``any_number`` of these.
+    """
     slots, before, start = [], [], 0
     for block, read, root in zip(model.blocks, model.maps, roots, strict=True):
         for factor, A in tape.evaluate(read, entries):
@@ -64,7 +67,7 @@ def read_slots(
             before += own
             slots += own if root is None else _through(own, root, start, tape)
         start += block.total_size
-    if len(before) > _MOST_IN_A_ROW:
+    if len(before) > _MOST_IN_A_ROW and not any_number:
         raise NoTapeError("many latents in a row")
     return slots, before
 
@@ -373,6 +376,8 @@ class SumBuilder:
 
     def finish(self) -> Polynomial:
         """Return the sum of all."""
+        if not self._terms:
+            self.add((np.zeros(1, dtype=np.intp),) * 3, 0, np.zeros(1))
         code, place, of, value = _summed(*map(np.concatenate, zip(*self._terms, strict=True)))
         starts = np.flatnonzero(np.diff(code, prepend=-1) | np.diff(place, prepend=-1))
         entry = np.repeat(np.arange(starts.size), np.diff(starts, append=code.size))

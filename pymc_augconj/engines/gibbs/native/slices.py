@@ -6,7 +6,7 @@ Slices of all entries of a vector at once, given the latents, are those of :mod:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
 from .compilation import inner, inner_with_arrays
-from .density import evaluate
 from .entries import Entries
 from .problem import Problem
 from .work import COUNT, FAILED, VALUE, Work
@@ -94,122 +93,143 @@ def _gamma(rng: np.random.Generator, shape: float) -> float:
             return d * v
 
 
-@inner
-def _step_out(
-    rng: np.random.Generator, p: Problem, w: Work, x: Array, axis: int, how: int, level: float,
-    lower: float, upper: float,
-) -> tuple[float, float, int]:  # fmt: skip
-    """Return an interval that has grown along a coordinate, and the evaluations.
+def _with_step_out(density: Any) -> Any:
+    """Return the compiled function that makes an interval grow."""
 
-    These are −1 where one has no digits.
-    """
-    moved, width, count = w.scratch[2, : x.size], upper - lower, 0
-    to_the_left = int(_MAX_STEPS * rng.random())
-    for i in range(x.size):
-        moved[i] = x[i]
-    for step, most in ((-width, to_the_left), (width, _MAX_STEPS - 1 - to_the_left)):
-        for _ in range(most):
-            moved[axis] = x[axis] + (lower if step < 0.0 else upper)
-            if not evaluate(p, w, moved, how):
-                return lower, upper, -1
+    @inner
+    def step_out(
+        rng: np.random.Generator, p: Any, w: Work, x: Array, axis: int, how: int,
+        level: float, lower: float, upper: float,
+    ) -> tuple[float, float, int]:  # fmt: skip
+        """Return an interval that has grown along a coordinate, and the evaluations.
+
+        These are −1 where one has no digits.
+        """
+        moved, width, count = w.scratch[2, : x.size], upper - lower, 0
+        to_the_left = int(_MAX_STEPS * rng.random())
+        for i in range(x.size):
+            moved[i] = x[i]
+        for step, most in ((-width, to_the_left), (width, _MAX_STEPS - 1 - to_the_left)):
+            for _ in range(most):
+                moved[axis] = x[axis] + (lower if step < 0.0 else upper)
+                if not density(p, w, moved, how):
+                    return lower, upper, -1
+                count += 1
+                if not w.found[VALUE] >= level:
+                    break
+                if step < 0.0:
+                    lower += step
+                else:
+                    upper += step
+        return lower, upper, count
+
+    return step_out
+
+
+def _with_explore(density: Any) -> Any:
+    """Return the compiled function that makes a slice."""
+    step_out = _with_step_out(density)
+
+    @inner
+    def explore(
+        rng: np.random.Generator, p: Any, w: Work, u: Learned, x: Array, axis: int,
+        how: int,
+    ) -> int:  # fmt: skip
+        """Move x along an axis, or along an ellipse where ``axis`` is negative.
+
+        Returns the evaluations, −1 where one has no digits.
+        """
+        size, by_ellipse, count, trials, begin = x.size, axis < 0, 0, 0, 0.0
+        least, most = REVERSING if size <= FEW else ANY
+        z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
+        shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
+        if by_ellipse:
+            total, product = 0.0, 1.0
+            for i in range(size):
+                z[i] = 0.0
+                for j in range(size):
+                    z[i] += u.inverse[i, j] * (x[j] - u.centre[j])
+                total, product = with_pivot(total, product, 1.0 + z[i] ** 2 / _DEGREES_OF_FREEDOM)
+                fresh[i] = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + z[i] ** 2) / _gamma(rng, shape))
+            for i in range(size):
+                fresh[i] *= rng.standard_normal()
+            level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
+            begin = at = _first_angle(rng.random(), least, most)
+            lower, upper = at - 2.0 * math.pi, at
+        else:
+            level = w.found[VALUE] - rng.standard_exponential()
+            width = u.widths[axis] if u.along == COORDINATES else _WIDTH
+            lower = -width * rng.random()
+            upper = lower + width
+            if u.along == COORDINATES:
+                lower, upper, count = step_out(rng, p, w, x, axis, how, level, lower, upper)
+                if count < 0:
+                    return -1
+            at = lower + (upper - lower) * rng.random()
+        while True:
+            trials += 1
+            is_last = by_ellipse and trials > _LARGEST_TRIALS
+            is_free = not by_ellipse or trials == 1 or is_last
+            if not (is_free or _may_follow(at, begin, least, most)):
+                lower, upper = (at, upper) if at < 0.0 else (lower, at)
+                at = lower + (upper - lower) * rng.random()
+                continue
             count += 1
-            if not w.found[VALUE] >= level:
-                break
-            if step < 0.0:
-                lower += step
-            else:
-                upper += step
-    return lower, upper, count
-
-
-@inner
-def _explore(
-    rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, axis: int, how: int
-) -> int:
-    """Move x along an axis, or along an ellipse where ``axis`` is negative.
-
-    Returns the evaluations, −1 where one has no digits.
-    """
-    size, by_ellipse, count, trials, begin = x.size, axis < 0, 0, 0, 0.0
-    least, most = REVERSING if size <= FEW else ANY
-    z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
-    shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
-    if by_ellipse:
-        total, product = 0.0, 1.0
-        for i in range(size):
-            z[i] = 0.0
-            for j in range(size):
-                z[i] += u.inverse[i, j] * (x[j] - u.centre[j])
-            total, product = with_pivot(total, product, 1.0 + z[i] ** 2 / _DEGREES_OF_FREEDOM)
-            fresh[i] = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + z[i] ** 2) / _gamma(rng, shape))
-        for i in range(size):
-            fresh[i] *= rng.standard_normal()
-        level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
-        begin = at = _first_angle(rng.random(), least, most)
-        lower, upper = at - 2.0 * math.pi, at
-    else:
-        level = w.found[VALUE] - rng.standard_exponential()
-        width = u.widths[axis] if u.along == COORDINATES else _WIDTH
-        lower = -width * rng.random()
-        upper = lower + width
-        if u.along == COORDINATES:
-            lower, upper, count = _step_out(rng, p, w, x, axis, how, level, lower, upper)
-            if count < 0:
+            cos, sin, total, product = math.cos(at), math.sin(at), 0.0, 1.0
+            for i in range(size):
+                value = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
+                if by_ellipse:
+                    for j in range(size):
+                        value += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
+                    square = (cos * z[i] + sin * fresh[i]) ** 2
+                    total, product = with_pivot(total, product, 1.0 + square / _DEGREES_OF_FREEDOM)
+                moved[i] = x[i] if is_last else value
+            if not density(p, w, moved, how):
                 return -1
-        at = lower + (upper - lower) * rng.random()
-    while True:
-        trials += 1
-        is_last = by_ellipse and trials > _LARGEST_TRIALS
-        is_free = not by_ellipse or trials == 1 or is_last
-        if not (is_free or _may_follow(at, begin, least, most)):
+            value = w.found[VALUE]
+            if by_ellipse:
+                value += shape * (total + math.log(product))
+            # Slices along axes accept their level, ellipses what is above it.
+            if is_last or level < value < math.inf or (value == level and not by_ellipse):
+                for i in range(size):
+                    x[i] = moved[i]
+                if u.along == COORDINATES and u.tune:
+                    n = u.n_tunes[0]
+                    u.widths[axis] = (n * u.widths[axis] + upper - lower) / (n + 1)
+                return min(count, _LARGEST_TRIALS) if by_ellipse else count
             lower, upper = (at, upper) if at < 0.0 else (lower, at)
             at = lower + (upper - lower) * rng.random()
-            continue
-        count += 1
-        cos, sin, total, product = math.cos(at), math.sin(at), 0.0, 1.0
-        for i in range(size):
-            value = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
-            if by_ellipse:
-                for j in range(size):
-                    value += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
-                square = (cos * z[i] + sin * fresh[i]) ** 2
-                total, product = with_pivot(total, product, 1.0 + square / _DEGREES_OF_FREEDOM)
-            moved[i] = x[i] if is_last else value
-        if not evaluate(p, w, moved, how):
-            return -1
-        value = w.found[VALUE]
-        if by_ellipse:
-            value += shape * (total + math.log(product))
-        # Slices along axes accept their level, ellipses what is above it.
-        if is_last or level < value < math.inf or (value == level and not by_ellipse):
-            for i in range(size):
-                x[i] = moved[i]
-            if u.along == COORDINATES and u.tune:
-                n = u.n_tunes[0]
-                u.widths[axis] = (n * u.widths[axis] + upper - lower) / (n + 1)
-            return min(count, _LARGEST_TRIALS) if by_ellipse else count
-        lower, upper = (at, upper) if at < 0.0 else (lower, at)
-        at = lower + (upper - lower) * rng.random()
+
+    return explore
 
 
-@inner
-def update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
-    """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
-    count, n_axes = 0, x.size if u.along >= 2 else u.along
-    for k in range(u.ellipses + n_axes):
-        axis = k - u.ellipses
-        if axis >= 0 and u.along == 1:
-            if rng.random() >= _ALONG_AXES:
-                break
-            axis = int(x.size * rng.random())
-        trials = _explore(rng, p, w, u, x, axis, how)
-        if trials < 0:
-            return -1
-        count += trials
-        if u.tune and (axis < 0 or (u.along >= 2 and k == n_axes - 1)):
-            _learn(u, x, w.scratch[0])
-    u.n_tunes[0] += u.tune and u.along == COORDINATES
-    return count
+def updates(density: Any) -> Any:
+    """Return the compiled function that makes the slices of an update.
+
+    ``density(p, w, x, how)`` is a compiled function like :func:`.evaluate`.
+    """
+    explore = _with_explore(density)
+
+    @inner
+    def update(rng: np.random.Generator, p: Any, w: Work, u: Learned, x: Array, how: int) -> int:
+        """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
+        count, n_axes = 0, x.size if u.along >= 2 else u.along
+        for k in range(u.ellipses + n_axes):
+            axis = k - u.ellipses
+            if axis >= 0 and u.along == 1:
+                if rng.random() >= _ALONG_AXES:
+                    break
+                axis = int(x.size * rng.random())
+            trials = explore(rng, p, w, u, x, axis, how)
+            if trials < 0:
+                return -1
+            count += trials
+            if u.tune and (axis < 0 or (u.along >= 2 and k == n_axes - 1)):
+                _learn(u, x, w.scratch[0])
+        u.n_tunes[0] += u.tune and u.along == COORDINATES
+        return count
+
+    return update
 
 
 @inner
@@ -253,15 +273,15 @@ def _evaluate(given: tuple[Problem, Entries, Work, Array, int], x: Array, value:
 
 
 @inner_with_arrays
-def _where(condition: Mask, x: Array, y: Array) -> Array:
-    # NumPy's broadcasts: compiling it takes a third of the update's time.
+def where(condition: Mask, x: Array, y: Array) -> Array:
+    """Return what NumPy's function does, which broadcasts and takes long to compile."""
     chosen = np.empty(x.size)
     for i in range(x.size):
         chosen[i] = x[i] if condition[i] else y[i]
     return chosen
 
 
-_update = inner_with_arrays(entry_slices(_evaluate, _where))
+_update = inner_with_arrays(entry_slices(_evaluate, where))
 
 
 @inner_with_arrays
