@@ -29,6 +29,8 @@ from .step_choices import alternating, not_in_turn, uses_gradient
 _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.
 _MOST_LISTED = 3
+# Columns with scales of their own from which NUTS has more effective draws a second.
+_MANY_COLUMNS = 80
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
@@ -98,7 +100,7 @@ class RecognitionReport(Recognition):
             text = f"{left:,} of {left + ours:,} unknown numbers are left to PyMC's own steps: "
             text += "NUTS alone (pm.sample, nutpie) is probably the better sampler"
             tables.append(Text(text))
-        if plan.by_column:
+        if sum(h.size for h in plan.by_column) >= _MANY_COLUMNS:
             vectors = ", ".join(h.name for h in plan.by_column)
             text = f"{vectors}: one update for every column, in milliseconds a step: NUTS alone "
             tables.append(Text(text + "(pm.sample, nutpie) is probably the faster sampler"))
