@@ -61,6 +61,16 @@ def test_other_families_are_not_interpolated():
     assert both.at(point, np.ones(Q.nnz)) is None
 
 
+def both_ways(model, steps, monkeypatch):
+    """Yield draws with priors that are factorised, and with interpolated determinants."""
+    for costly in (np.inf, 0.0):
+        monkeypatch.setattr(joint, "_COSTLY", costly)
+        yield pac.sample(
+            steps, tune=steps, chains=1, model=model, random_seed=3, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("likelihood", ["Poisson", "Normal"])
 def test_draws_are_those_of_factorised_priors(likelihood, monkeypatch):
     y = np.random.default_rng(2).poisson(3.0, N)
@@ -74,12 +84,7 @@ def test_draws_are_those_of_factorised_priors(likelihood, monkeypatch):
     draws, known = [], []
     at = LogDeterminant.at
     monkeypatch.setattr(LogDeterminant, "at", lambda *args: known.append(at(*args)) or known[-1])
-    for costly in (np.inf, 0.0):
-        monkeypatch.setattr(joint, "_COSTLY", costly)
-        idata = pac.sample(
-            30, tune=30, chains=1, model=model, random_seed=3, progressbar=False,
-            compute_convergence_checks=False,
-        )  # fmt: skip
+    for idata in both_ways(model, 30, monkeypatch):
         own = [idata.posterior[name].values[0].reshape(30, -1) for name in ("alpha", "tau", "f")]
         draws.append(np.hstack([*own, idata.sample_stats.lp.values[0][:, None]]))
     assert known
@@ -93,12 +98,5 @@ def test_walks_have_a_factor_of_their_own(monkeypatch):
         step = pm.HalfNormal("step", 1)
         f = pm.GaussianRandomWalk("f", sigma=step, init_dist=pm.Normal.dist(0, 1), shape=20)
         pm.StudentT("y", nu=4, mu=f, sigma=0.3, observed=np.cumsum(np.ones(20)))
-    draws = []
-    for costly in (np.inf, 0.0):
-        monkeypatch.setattr(joint, "_COSTLY", costly)
-        idata = pac.sample(
-            5, tune=5, chains=1, model=model, random_seed=3, progressbar=False,
-            compute_convergence_checks=False,
-        )  # fmt: skip
-        draws.append(idata.posterior["f"].values)
+    draws = [idata.posterior["f"].values for idata in both_ways(model, 5, monkeypatch)]
     np.testing.assert_array_equal(*draws)

@@ -10,12 +10,10 @@ from pymc_augconj.linalg.dense import EPS, SMALL_ERROR
 from pymc_augconj.typing import Array
 
 from .columns import Columns
-from .compilation import inner, inner_with_arrays, pass_by_reference
+from .compilation import inner, inner_with_arrays
 from .density import log_likelihood
 from .problem import Problem
 from .work import BASE, EVIDENCE, REST, Work
-
-pass_by_reference(Columns)
 
 
 @inner

@@ -30,12 +30,10 @@ from .column_matrices import (
 from .columns import Columns
 from .compilation import inner, inner_with_arrays
 from .held import gumbel
-from .kernel import N_STATS, draw_omega
+from .kernel import draw_omega
 from .problem import Problem
-from .slices import Learned, updates, where
+from .slices import Learned, learn_widths, updates, where
 from .work import BASE, COUNT, EVIDENCE, FAILED, REST, START, VALUE, Work
-
-__all__ = ["N_STATS", "run_steps"]
 
 # Log densities of the prior alone, given the whitened latents, or with these integrated out; and
 # with the number of an exchange added, of both.
@@ -147,7 +145,7 @@ def _update_given_coefficients(
     """Update all vectors, and v, given the latents times their gains; return the evaluations."""
     r, count = w.registers, 0
     for number in range(n_tunes.size):
-        own, n = slice(c.begin[number], c.begin[number + 1]), n_tunes[number]
+        own = slice(c.begin[number], c.begin[number + 1])
         at, w.found[COUNT], w.found[FAILED] = c.latents[own], 0.0, 0.0
         run_tape(p.density, r)
         coefs = np.empty(at.size)
@@ -161,10 +159,7 @@ def _update_given_coefficients(
             return -1
         for i in range(at.size):
             r[c.of_theta[own.start + i]] = x[i]
-            if tune:
-                k = own.start + i
-                widths[k] = (n * widths[k] + found[i]) / (n + 1)
-        n_tunes[number] += tune
+        learn_widths(widths[own], found, n_tunes[number : number + 1], tune)
         run_tape(p.density, r)
         for i in range(at.size):
             v[at[i]] = coefs[i] / r[c.gains[at[i]]]

@@ -30,7 +30,7 @@ MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
 
 class Columns(NamedTuple):
-    """What the loop reads of latents that vectors of scales multiply, in their order.
+    """Latents that vectors of scales multiply, in their order.
 
     Attributes
     ----------

@@ -26,6 +26,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
+from .columns import Columns
 from .entries import Design, Entries
 from .precisions import Roots, Shared
 from .problem import Problem
@@ -104,7 +105,9 @@ def _load(context: Any, builder: Any, kind: Record, pointer: Any, name: str) -> 
     return array._getvalue()
 
 
-pass_by_reference(Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work)
+pass_by_reference(
+    Columns, Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work
+)
 
 
 class _Linked(JITCodeLibrary):

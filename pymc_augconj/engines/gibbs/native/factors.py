@@ -33,7 +33,7 @@ from pymc_augconj.python_mode.tape import NoTapeError, OnTape
 from pymc_augconj.typing import Array, Index
 
 from .loop import Block, NativeLoop, of_all_steps
-from .problem import make_layout, make_problem
+from .problem import N_STATS, make_layout, make_problem
 from .rows import Rows
 
 
@@ -129,8 +129,8 @@ class FactorLoop(NativeLoop):
         nothing = self._learned(updates["level"], 0, tune), np.empty(0)
         outputs, stats, found = (
             np.empty((steps, self._size)),
-            np.zeros((self._kernel.N_STATS, steps)),
-            np.empty((self._kernel.N_STATS, 1)),
+            np.zeros((N_STATS, steps)),
+            np.empty((N_STATS, 1)),
         )
         stats[1], gram, (others, h, lam) = np.nan, self._gram, self._others
         for step in range(steps):

@@ -55,10 +55,6 @@ from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
 from .slices import Learned, update_entries, updates
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
-#: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
-#: that these took, and r.
-N_STATS = 6
-
 _update = updates(evaluate)
 
 

@@ -21,9 +21,8 @@ from pymc_augconj.typing import Array
 
 from .columns import MOVES as MOVES_OF_COLUMNS
 from .columns import Columns
-from .precisions import Columns as Spans
-from .precisions import coordinates
-from .problem import MOVES, columns_of, make_problem
+from .precisions import Spans, coordinates
+from .problem import MOVES, N_STATS, columns_of, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9
@@ -236,7 +235,7 @@ class NativeLoop:
         turns = [self._turn(rng, sampler, point, updates, tune)]
         for loop, (own_rng, own, own_updates) in zip(self._beside, beside, strict=True):
             turns.append(loop._turn(own_rng, own, point, own_updates, tune))
-        n_stats = self._kernel.N_STATS + len(beside)
+        n_stats = N_STATS + len(beside)
         outputs, stats = np.empty((steps, self._size)), np.empty((n_stats, steps))
         if beside:
             self._work.row[:] = np.concatenate([point[x].ravel() for x in self.layout.entries])
@@ -251,7 +250,7 @@ class NativeLoop:
         """Make steps of all latents, one block after the other; return their number."""
         from numba import typeof
 
-        row, run, n = self._work.row, self._kernel.run_steps, self._kernel.N_STATS
+        row, run, n = self._work.row, self._kernel.run_steps, N_STATS
         found, stop, calls = np.empty((len(turns), n, 1)), 0, []
         for loop, turn, own in zip((self, *self._beside), turns, found, strict=True):
             start, stop = stop, stop + loop._problem.outputs.size

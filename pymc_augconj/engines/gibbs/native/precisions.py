@@ -130,7 +130,7 @@ def coordinates(chain: Chain, point: Point) -> list[Array]:
 
 
 #: Columns and shapes of the values of all blocks in a row of these, by entry of the point.
-Columns = Mapping[str, tuple[slice, tuple[int, ...]]]
+Spans = Mapping[str, tuple[slice, tuple[int, ...]]]
 
 
 class Shared(NamedTuple):
@@ -157,7 +157,7 @@ class Shared(NamedTuple):
 
 
 def read_shared(
-    chain: Chain, tape: TapeBuilder, entries: Mapping[Any, Index], order: Index, columns: Columns,
+    chain: Chain, tape: TapeBuilder, entries: Mapping[Any, Index], order: Index, columns: Spans,
     ridges: Sequence[Ridge],
 ) -> Shared:  # fmt: skip
     """Return what the latents of a chain, eliminated in an order, share; nothing of no columns."""

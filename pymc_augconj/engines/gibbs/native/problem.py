@@ -31,14 +31,13 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
 from pymc_augconj.typing import Array, Index
 
-from .columns import Columns as ScaledColumns
-from .columns import pattern_of_columns, read_columns
+from .columns import Columns, pattern_of_columns, read_columns
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
-    Columns,
     Precisions,
     Roots,
     Shared,
+    Spans,
     join_roots,
     pattern_of_precision,
     read_precisions,
@@ -53,6 +52,9 @@ from .rows import Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
 #: Dense columns that loops eliminate.
 LARGEST_CORNER = 128
+#: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
+#: that these took, and r.
+N_STATS = 6
 # Products of two entries of the design in a row, which are kept where λ changes: matrix products
 # take less time and memory.
 _MOST_PRODUCTS = 1e7
@@ -174,8 +176,8 @@ class Layout(NamedTuple):
 
 def make_problem(
     chain: Chain, point: Point, change: Callable[[Rows], Rows] = lambda rows: rows,
-    columns: Columns | None = None, ridges: Sequence[Ridge] = (),
-) -> tuple[Problem, Entries | ScaledColumns, Layout]:  # fmt: skip
+    columns: Spans | None = None, ridges: Sequence[Ridge] = (),
+) -> tuple[Problem, Entries | Columns, Layout]:  # fmt: skip
     """Return a model for the native loop, its vectors by entry or column, and what is recorded.
 
     ``point`` is that of the chain, and ``change`` is applied to its sites. ``columns`` are those of
@@ -199,7 +201,7 @@ def make_problem(
     offset = tape.evaluate(model.offset, entries)
     levels = _levels(chain, sites, tape, entries)
     order, of_point = pattern.order, (chain, point, tape, entries)
-    by_entry: Entries | ScaledColumns
+    by_entry: Entries | Columns
     if by_column:
         sums = SumBuilder().finish()
         by_entry = read_columns(*of_point, slots, offset, std, order, sites)

@@ -284,6 +284,14 @@ def where(condition: Mask, x: Array, y: Array) -> Array:
 _update = inner_with_arrays(entry_slices(_evaluate, where))
 
 
+@inner
+def learn_widths(widths: Array, found: Array, n_tunes: Index, tune: bool) -> None:
+    """Take account of the widths of slices of all entries, while tuning."""
+    for i in range(found.size if tune else 0):
+        widths[i] = (n_tunes[0] * widths[i] + found[i]) / (n_tunes[0] + 1)
+    n_tunes[0] += tune
+
+
 @inner_with_arrays
 def update_entries(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, widths: Array,
@@ -296,14 +304,10 @@ def update_entries(
     r, count = w.registers, 0
     w.found[FAILED] = 0.0
     for number in range(n_tunes.size):
-        own, n = slice(e.begin[number], e.begin[number + 1]), n_tunes[number]
+        own = slice(e.begin[number], e.begin[number + 1])
         w.found[COUNT] = 0.0
         _, found = _update((p, e, w, v, number), rng, r[e.of_theta[own]], widths[own])
-        if tune:
-            for i in range(found.size):
-                at = e.begin[number] + i
-                widths[at] = (n * widths[at] + found[i]) / (n + 1)
-            n_tunes[number] += 1
+        learn_widths(widths[own], found, n_tunes[number : number + 1], tune)
         count += int(w.found[COUNT])
     for i in range(v.size):
         if r[p.std[i]] != w.s[i]:
