@@ -152,6 +152,9 @@ class Hyperparameter:
     entries: EntryDensities | None = None
     #: None where its entries do not scale one latent each.
     columns: ColumnScales | None = None
+    #: Order of the covariance of which it is the packed Cholesky factor, with logarithms of the
+    #: diagonal, and moves by rows; 0 of others.
+    factor_order: int = 0
 
     @cached_property
     def size(self) -> int:

@@ -19,6 +19,8 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pymc_augconj.engines.gibbs.elliptical import (
     ANY,
     FEW,
+    MANY,
+    ONE_IN,
     REVERSING,
     elliptical_slice,
     entry_slices,
@@ -44,7 +46,7 @@ _MAX_STEPS = 100
 _DEGREES_OF_FREEDOM = 3.0
 
 # Elliptical slices of many scalars in a call of a MixedUpdate, of few it is one that reverses; and
-# the part of its calls that have a slice along an axis.
+# the part of its calls that have a slice along an axis, of at most MANY.
 _ELLIPSES, _ALONG_AXES = 2, 0.25
 
 
@@ -168,7 +170,7 @@ class EllipticalUpdate(SliceUpdate):
 
 
 class MixedUpdate(EllipticalUpdate):
-    """Elliptical slices, followed in some calls by a slice along a random axis.
+    """Elliptical slices, followed by slices along random axes: of few, by one in some calls.
 
     Ellipses may not reach tails that are heavier than theirs in one direction; slices along axes
     do.
@@ -183,7 +185,8 @@ class MixedUpdate(EllipticalUpdate):
             return super().__call__(target, start, rng, tune)
         for _ in range(self.schedule[0]):
             start = super().__call__(target, start, rng, tune)
-        if rng.random() < _ALONG_AXES:
+        many = self.size > MANY
+        for _ in range(self.size // ONE_IN if many else rng.random() < _ALONG_AXES):
             axis = self.state["axes"][:, int(self.size * rng.random())]
             start, _, _ = _on_line(target, start, target(start), axis, _WIDTH, 1, rng)
         return start

@@ -128,7 +128,14 @@ def _read(
         blocks=blocks,
         sites=sites,
         hyperparameters=read_hyperparameters(
-            structure.latents, matched, predictors.graph, space, points[0], structure.held, vectors
+            structure.latents,
+            matched,
+            predictors.graph,
+            space,
+            points[0],
+            structure.held,
+            vectors,
+            alone=chosen is None and not structure.alternates,
         ),
         forward=read_forward(structure, space, points[0]),
         n_rows=sum(observed.size * len(observed.predictors) for observed in matched),

@@ -3,6 +3,7 @@
 ===============  =======================================================
 ``chain``        a chain's model and parts, and coordinates of its latents
 ``choice``       whether sites are held where there is an auxiliary variable too
+``coordinates``  coordinates in which hyperparameters move
 ``elliptical``   elliptical slices, Hamiltonian trajectories, slices of independent entries
 ``factors``      effects of one factor after another, or all by conjugate gradients
 ``followed``     held sites as functions of parameters of their density

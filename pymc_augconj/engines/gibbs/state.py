@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +13,8 @@ from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, Unc
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Generator
+
+from .coordinates import flatten, gradient_of, values_of
 
 
 class Target(Protocol):
@@ -35,7 +36,7 @@ Update = Callable[[Target, Array, Generator], Array]
 
 
 class PointTarget:
-    """A :class:`Target` on the flattened entries of some hyperparameters.
+    """A :class:`Target` on the coordinates of some hyperparameters, see :mod:`.coordinates`.
 
     A density that is no number, or infinite where a value over- or underflows, is taken as zero.
     Raises AugmentationError if it is zero at the first value, above which everything would be
@@ -54,17 +55,13 @@ class PointTarget:
         self._known: dict[bytes, float] = {}
         #: Values at which rounding leaves the density no digits.
         self.refused: list[Array] = []
-        stops = accumulate(h.size for h in members)
-        self._slices = [
-            (h.value_name, slice(stop - h.size, stop), h.shape)
-            for h, stop in zip(members, stops, strict=True)
-        ]
         self.evaluations = 0
 
-    def write(self, point: dict[str, Any], x: Array) -> None:
-        """Write the flat value ``x`` into ``point``."""
-        for name, part, shape in self._slices:
-            point[name] = np.array(x[part].reshape(shape))
+    def write(self, point: dict[str, Any], x: Array) -> float:
+        """Write the values at ``x`` into ``point``; return the log Jacobian."""
+        values, log_jacobian = values_of(self._members, x)
+        point.update(values)
+        return log_jacobian
 
     def __call__(self, x: Array) -> float:
         # Coordinate-wise updates come back to the value they started from.
@@ -76,12 +73,10 @@ class PointTarget:
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         assert self._gradient is not None
         value, slopes = self._evaluate(x, self._gradient)
-        flat = [np.ravel(slopes.get(h.value_name, 0.0)) for h in self._members]
-        pairs = zip(flat, self._members, strict=True)
-        return value, np.concatenate([np.broadcast_to(slope, (h.size,)) for slope, h in pairs])
+        return value, gradient_of(self._members, x, slopes)
 
     def _evaluate(self, x: Array, function: Gradient) -> tuple[float, Mapping[str, Array]]:
-        self.write(self._candidate, x)
+        log_jacobian = self.write(self._candidate, x)
         self.evaluations += 1
         cause: NotPositiveDefiniteError | None = None
         value = -math.inf
@@ -89,6 +84,7 @@ class PointTarget:
         # zero, which is what PyMC's own log density does there.
         try:
             value, slopes = function(self._candidate)
+            value += log_jacobian
             if math.isfinite(value):
                 return value, slopes
         except UncertainEvidenceError:
@@ -183,7 +179,7 @@ class State:
     ) -> None:
         """Run the update of one move, writing the new values into the point."""
         target = PointTarget(self.point, members, log_density, gradient)
-        start = np.concatenate([np.ravel(self.point[h.value_name]) for h in members])
+        start = flatten(members, self.point)
         with np.errstate(all="ignore"):
             # To stay where the density has no digits leaves it as it is, as ω alone decides that.
             target(start)

@@ -10,6 +10,7 @@ integrates them out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV, default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import CARRV, ICARRV
-from pymc.distributions.transforms import _default_transform
+from pymc.distributions.transforms import CholeskyCovPacked, _default_transform
 from pymc.model import Model
 from pytensor.graph.basic import Variable, equal_computations
 from pytensor.graph.op import HasInnerGraph, Op
@@ -84,12 +85,13 @@ def read_hyperparameters(
     point: Point,
     held: Mapping[str, str],
     vectors: Mapping[str, tuple[EntryDensities | None, ColumnScales | None]],
+    alone: bool,
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
     ``predictors`` is the graph of the stacked η in value variables; ``held`` has the reasons why
     some must not be optimised, by name; ``vectors`` has facts about the entries of vectors, by
-    their names in the point, which may be any point.
+    their names in the point, which may be any point. One step that is ``alone`` samples all.
     """
     in_values = space.model.in_values
     covariances = in_values([latent.scale for latent in latents])
@@ -126,9 +128,19 @@ def read_hyperparameters(
                 why_not_optimised=held.get(rv.name),
                 entries=entries,
                 columns=columns,
+                # Steps that share values have them as PyMC does.
+                factor_order=_factor_order(space.model, rv) if alone else 0,
             )
         )
     return tuple(found)
+
+
+def _factor_order(model: ModelIndex, rv: Variable) -> int:
+    """Return the order of a packed Cholesky factor; 0 of other variables."""
+    size = rv.type.shape[0] if rv.type.ndim == 1 else None
+    if size is None or not isinstance(model.rvs_to_transforms[rv], CholeskyCovPacked):
+        return 0
+    return (math.isqrt(8 * size + 1) - 1) // 2
 
 
 def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:

@@ -112,8 +112,12 @@ def pattern_of_columns(chain: Chain) -> SparsePattern:
 def read_columns(
     chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[Any, Index],
     slots: Sequence[Slot], offset: Index, std: Index, order: Index, sites: Rows,
+    theta: Sequence[Index],
 ) -> Columns:  # fmt: skip
-    """Return the columns in an order, of ``slots`` times ``std``, with the model's sites."""
+    """Return the columns in an order, of ``slots`` times ``std``, with the model's sites.
+
+    ``theta`` has registers of the hyperparameters of each of MOVES.
+    """
     plan, R, D = chain.plan, chain.model.n_rows, order.size
     X, factor, rows = np.zeros((R, D)), np.full(D, -1), np.arange(R)
     for slot in slots:
@@ -150,10 +154,6 @@ def read_columns(
     none, no_index = np.empty(0), np.empty(0, dtype=np.intp)
     base = [np.broadcast_arrays(*own) for own in sites.base]
     n, p = R if by_rows else D, np.count_nonzero(is_border)
-    theta = [
-        np.concatenate([no_index, *(entries[h.value_name].ravel() for h in plan.moves[move])])
-        for move in MOVES
-    ]
     return Columns(
         X=X[:, order],
         gains=gains[order],

@@ -22,6 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.coordinates import flatten, values_of
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -144,8 +145,8 @@ class FactorLoop(NativeLoop):
                 if factor is part.factors[-1]:
                     away = t - first
                     self._omega[-1] = square - away @ (2.0 * right - gram @ away)
-                moved = {name: layout.entries[name] for name in layout.names["collapsed"]}
-                theta, of_own = np.concatenate([np.ravel(state[name]) for name in moved]), v[own]
+                members = layout.members["collapsed"]
+                theta, of_own = flatten(members, state), v[own]
                 arrays[-1].registers[registers], x = theta, theta[: arrays[0].theta.size]
                 if not self._kernel.run_steps(
                     rng, *arrays, learned[move], x, *nothing, *nothing, *nothing, nothing[0],
@@ -154,7 +155,7 @@ class FactorLoop(NativeLoop):
                 ):  # fmt: skip
                     return self._block_of(outputs[:step], stats[:, :step], point)
                 v[own], stats[2, step] = of_own, stats[2, step] + found[2, 0]
-                state |= {name: theta[at].reshape(shape) for name, (at, shape) in moved.items()}
+                state |= values_of(members, theta)[0]
                 self._multiply(factor.priors.at(state), factor.blocks, v)
             prior = part.priors.at(state)
             of_blocks = [v[own] for own in self._blocks]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs.coordinates import flatten
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
 from pymc_augconj.engines.gibbs.moves.ridges import ALONG, Ridge
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -329,8 +330,7 @@ class NativeLoop:
         return Block(outputs, entries, further, *fields)
 
     def _flat(self, point: Point, move: str) -> Array:
-        own = self.layout.names[move]
-        return np.concatenate([np.empty(0), *(point[name].ravel() for name in own)])
+        return flatten(self.layout.members[move], point)
 
     def _learned(self, update: Any, size: int, tune: bool) -> Any:
         """Return an update as the loop reads it; of no hyperparameters there is none."""

@@ -167,6 +167,8 @@ def read_shared(
     blocks, of_theta = chain.model.blocks, [h.value_name for h in chain.model.hyperparameters]
     if any(b.transform is not None or b.is_flat for b in blocks):
         raise NoTapeError("latents that are not normal, which others multiply")
+    if any(h.factor_order for h in chain.model.hyperparameters):
+        raise NoTapeError("values that are not coordinates")
     every = {name: np.arange(own.start, own.stop) for name, (own, _) in columns.items()}
     values = {Argument("value", b.name): tape.inputs((b.total_size,)) for b in blocks}
     zero, given = tape.constants(0.0), {**entries, **values}

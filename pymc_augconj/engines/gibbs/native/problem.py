@@ -18,6 +18,7 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.coordinates import on_tape
 from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
@@ -31,6 +32,7 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
 from pymc_augconj.typing import Array, Index
 
+from .columns import MOVES as MOVES_OF_COLUMNS
 from .columns import Columns, pattern_of_columns, read_columns
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
@@ -166,11 +168,11 @@ class Problem(NamedTuple):
 class Layout(NamedTuple):
     """Columns and shapes of what the loop records, entries of the point.
 
-    ``names`` are the hyperparameters of each update, ``order`` is that of elimination.
+    ``members`` are the hyperparameters of each update, ``order`` is that of elimination.
     """
 
     entries: dict[str, tuple[slice, tuple[int, ...]]]
-    names: dict[str, tuple[str, ...]]
+    members: dict[str, tuple[Hyperparameter, ...]]
     order: Index
 
 
@@ -187,8 +189,14 @@ def make_problem(
     model, tape = chain.model, TapeBuilder()
     plan, by_column = chain.plan, bool(chain.plan.by_column and not columns)
     pattern = pattern_of_columns(chain) if by_column else _pattern(chain, point, not columns)
-    entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
-    log_prior = tape.evaluate(model.log_prior, entries)
+    inputs = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
+    entries, jacobians = dict[Any, Index](inputs), list[Index]()
+    for h in model.hyperparameters:
+        if h.factor_order:
+            entries[h.value_name], log_jacobian = on_tape(tape, h, inputs[h.value_name])
+            jacobians.append(log_jacobian)
+    add: Callable[[Index, Index], Index] = partial(tape.apply, "Add")
+    log_prior = reduce(add, jacobians, tape.evaluate(model.log_prior, entries))
     std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
     roots = [read_root(b, tape, entries) for b in model.blocks]
     slots, of_sums = read_slots(model, tape, entries, roots, any_number=by_column)
@@ -204,29 +212,31 @@ def make_problem(
     by_entry: Entries | Columns
     if by_column:
         sums = SumBuilder().finish()
-        by_entry = read_columns(*of_point, slots, offset, std, order, sites)
+        theta = [_flat(inputs, plan.moves[move]) for move in MOVES_OF_COLUMNS]
+        by_entry = read_columns(*of_point, slots, offset, std, order, sites, theta)
     else:
         sums = _sums(pattern, sites, of_sums, offset, tape, read_precisions(model, tape, entries))
         by_entry = read_entries(*of_point, slots, offset, std, order)
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
-    log_det = _log_det(model, std, roots, tape)
+    # The model's log density is that of values.
+    log_det = reduce(add, jacobians, _log_det(model, std, roots, tape))
     latents = tape.inputs((order.size,))
     layout = make_layout(plan, model.blocks, order)
-    own = layout.names
+    own = layout.members
     log_det = _write_values(chain, tape, entries, latents, log_det, roots)
     outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
     starts, rows, cols, runs = pattern.arrays
-    likelihood = _flat(entries, own["likelihood"])
+    likelihood = _flat(inputs, own["likelihood"])
     problem = Problem(
         density=written.code[:n_density],
         of_likelihood=depending(written.code[:n_density], likelihood),
         values=written.code[n_density:],
         start=written.start,
-        theta=_flat(entries, own["collapsed"]),
+        theta=_flat(inputs, own["collapsed"]),
         likelihood=likelihood,
-        prior_only=_flat(entries, own["prior_only"]),
+        prior_only=_flat(inputs, own["prior_only"]),
         log_prior=int(log_prior),
         log_det=int(log_det),
         log_flat=chain.priors.at(point).log_flat,
@@ -234,13 +244,15 @@ def make_problem(
         std=std[order],
         **sums._asdict(),
         roots=join_roots(model.blocks, given),
-        moves_predictors=not set(own["likelihood"]).isdisjoint(chain.priors.names),
+        moves_predictors=not {h.value_name for h in own["likelihood"]}.isdisjoint(
+            chain.priors.names
+        ),
         moves_sites=bool(plan.followed),
         **sites.drawn._asdict(),
         sites=sites.sites,
         design=make_design(slots, sites.not_exact, np.argsort(order), offset),
         held=join(sites.held),
-        level=_flat(entries, own["level"]),
+        level=_flat(inputs, own["level"]),
         levels=levels,
         starts=starts,
         rows=rows,
@@ -263,9 +275,8 @@ def make_layout(plan: Plan, blocks: Sequence[LatentBlock], order: Index) -> Layo
     every: list[Hyperparameter | LatentBlock] = [*plan.updated, *blocks]
     columns = columns_of([one.shape for one in every])
     moves = plan.moves | {BY_ENTRY: plan.by_entry}
-    names = {move: tuple(h.value_name for h in own) for move, own in moves.items()}
     entries = dict(zip([one.value_name for one in every], columns, strict=True))
-    return Layout(entries, names, order)
+    return Layout(entries, moves, order)
 
 
 def _contiguous(record: Any) -> Any:
@@ -382,8 +393,9 @@ def _pattern_of_gram(chain: Chain, point: Point) -> SparsePattern:
     return pattern
 
 
-def _flat(entries: dict[Any, Index], names: tuple[str, ...]) -> Index:
-    return np.concatenate([np.empty(0, dtype=np.intp), *(entries[name].ravel() for name in names)])
+def _flat(inputs: dict[str, Index], members: Sequence[Hyperparameter]) -> Index:
+    own = (inputs[h.value_name].ravel() for h in members)
+    return np.concatenate([np.empty(0, dtype=np.intp), *own])
 
 
 def _write_values(

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs import elliptical
-from pymc_augconj.engines.gibbs.elliptical import ANY, FEW, REVERSING, entry_slices
+from pymc_augconj.engines.gibbs.elliptical import (
+    ANY,
+    FEW,
+    MANY,
+    ONE_IN,
+    REVERSING,
+    entry_slices,
+)
 from pymc_augconj.linalg.sparse_kernels import with_pivot
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index, Mask
@@ -42,7 +49,7 @@ class Learned(NamedTuple):
     ellipses : int
         Elliptical slices a step.
     along : int
-        Slices along axes: 0 none, 1 one of them in a part of the steps, 2 all; or COORDINATES.
+        Slices along axes: 0 none, 1 some of them, 2 all; or COORDINATES.
     tune : bool
     widths, n_tunes : ndarray
         Mean lengths of intervals along coordinates, and how many there were, one entry.
@@ -214,10 +221,12 @@ def updates(density: Any) -> Any:
     def update(rng: np.random.Generator, p: Any, w: Work, u: Learned, x: Array, how: int) -> int:
         """Make the slices of an update of x; return the evaluations, −1 where one has no digits."""
         count, n_axes = 0, x.size if u.along >= 2 else u.along
+        if u.along == 1 and x.size > MANY:
+            n_axes = x.size // ONE_IN
         for k in range(u.ellipses + n_axes):
             axis = k - u.ellipses
             if axis >= 0 and u.along == 1:
-                if rng.random() >= _ALONG_AXES:
+                if x.size <= MANY and rng.random() >= _ALONG_AXES:
                     break
                 axis = int(x.size * rng.random())
             trials = explore(rng, p, w, u, x, axis, how)
