@@ -34,7 +34,7 @@ def _bounds(starts: Index, rows: Index) -> Index:
     return found[:count]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _subtract(
     starts: Index, values: Array, first: int, stop: int, size: int, total: Array, at: int
 ) -> None:
@@ -97,7 +97,8 @@ def _eliminate_columns(starts: Index, first: int, stop: int, values: Array, colu
     for j in range(first, stop):
         start, size = starts[j], starts[j + 1] - starts[j]
         column[0] = values[j]
-        column[1 : size + 1] = values[start : start + size]
+        for i in range(size):
+            column[i + 1] = values[start + i]
         _subtract(starts, values, first, j, size + 1, column, 0)
         if not 0.0 < column[0] < math.inf:
             return False
@@ -124,7 +125,8 @@ def eliminate_supernodes(starts: Index, rows: Index, values: Array, corner: Arra
         n_triangle = count * (count + 1) // 2
         if top + n_triangle > stack.size:
             stack = np.append(stack, np.empty(top + n_triangle))
-        stack[top : top + n_triangle] = 0.0
+        for i in range(top, top + n_triangle):
+            stack[i] = 0.0
         at = top
         while depth and rows[starts[last[depth - 1]]] < stop:
             depth -= 1
@@ -138,7 +140,11 @@ def eliminate_supernodes(starts: Index, rows: Index, values: Array, corner: Arra
         for i in range(count):
             _subtract(starts, values, first, stop, count - i, stack, to)
             to += count - i
-        if count and rows[below] < n:
+        if count == 1 and rows[below] < n:
+            # As of independent effects, which meet one value each.
+            values[rows[below]] += stack[top]
+            top = at
+        elif count and rows[below] < n:
             for i in range(n_triangle):
                 stack[at + i] = stack[top + i]
             last[depth] = stop - 1
