@@ -220,24 +220,26 @@ def invert(starts: Index, rows: Index, values: Array, corner: Array, inverse: Ar
             for b in range(count):
                 Z[width + a, width + b] = around[place[a], place[b]]
         # Z_RR L_Rj of all columns, as reading Z takes longer than products.
+        # Indices without a sign need no test whether they count from the end.
+        inner, outer = np.uint64(width), np.uint64(size)
         for a in range(width, size):
             row = Z[a]
             for j in range(width):
-                start, total = starts[first + j + 1] - count, 0.0
-                for b in range(count):
-                    total -= row[width + b] * values[start + b]
+                to, total = np.uint64(starts[first + j + 1] - size), 0.0
+                for b in range(inner, outer):
+                    total -= row[b] * values[to + b]
                 Z[j, a] = total * values[first + j]
         for j in range(width - 1, -1, -1):
             column, scale = Z[j], values[first + j]
-            start, variance = starts[first + j] - j - 1, scale
-            for k in range(j + 1, width):
+            start, after, variance = np.uint64(starts[first + j] - j - 1), np.uint64(j + 1), scale
+            for k in range(after, inner):
                 row, factor, total = Z[k], values[start + k] * scale, 0.0
-                for i in range(width, size):
+                for i in range(inner, outer):
                     column[i] -= row[i] * factor
-                for i in range(j + 1, size):
+                for i in range(after, outer):
                     total -= row[i] * values[start + i]
                 column[k] = total * scale
-            for i in range(j + 1, size):
+            for i in range(after, outer):
                 inverse[start + i] = Z[i, j] = column[i]
                 variance -= values[start + i] * column[i]
             inverse[first + j] = column[j] = variance * scale
