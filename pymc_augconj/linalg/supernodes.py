@@ -82,12 +82,12 @@ def _assemble(
             values[first + col] += stack[at]
             to = starts[first + col] - col - 1
             for i in range(b + 1, count):
-                values[to + place[i]] += stack[at + i - b]
+                values[np.uint64(to + place[i])] += stack[np.uint64(at + i - b)]
         else:
             k = col - width
             to = own + k * size - k * (k - 1) // 2 - col
             for i in range(b, count):
-                stack[to + place[i]] += stack[at + i - b]
+                stack[np.uint64(to + place[i])] += stack[np.uint64(at + i - b)]
         at += count - b
 
 
@@ -97,14 +97,16 @@ def _eliminate_columns(starts: Index, first: int, stop: int, values: Array, colu
     for j in range(first, stop):
         start, size = starts[j], starts[j + 1] - starts[j]
         column[0] = values[j]
-        for i in range(size):
-            column[i + 1] = values[start + i]
+        of = np.uint64(start)
+        for i in range(np.uint64(size)):
+            column[i + np.uint64(1)] = values[of + i]
         _subtract(starts, values, first, j, size + 1, column, 0)
         if not 0.0 < column[0] < math.inf:
             return False
         values[j] = 1.0 / math.sqrt(column[0])
-        for i in range(size):
-            values[start + i] = column[i + 1] * values[j]
+        to, scale = np.uint64(start), values[j]
+        for i in range(np.uint64(size)):
+            values[to + i] = column[i + np.uint64(1)] * scale
     return True
 
 
@@ -168,8 +170,8 @@ def solve_by_four(starts: Index, rows: Index, values: Array, x: Array, transpose
             j = n - 1 - k if transpose else k
             for r in range(4):
                 own[r] = solved[j, r] * (1.0 if transpose else values[j])
-            for e in range(starts[j], starts[j + 1]):
-                other = solved[rows[e]]
+            for e in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
+                other = solved[np.uint64(rows[e])]
                 for r in range(4):
                     if transpose:
                         own[r] -= values[e] * other[r]
