@@ -95,7 +95,7 @@ class PrecisionPosterior(FactorPosterior):
         self._design, self._pattern = design, design.pattern
         pattern, X, lam = design.pattern, design.border, sites.lam
         #: B, which a factorisation may have overwritten.
-        self._flat = gram + pattern.prior_precision(prior)
+        self._flat = pattern.precision(prior, gram)
         factor = pattern.sparsity.factorize(self._flat, "the posterior precision of the latents")
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(sites.h)
@@ -409,7 +409,7 @@ class PrecisionSolver(Solver):
         gram = np.zeros(design.pattern.sparsity.n_flat)
         for which in design.pattern.products:
             terms = times(design.product(which, lam[which.entries]), which.twice)
-            gram += np.bincount(which.positions, terms, minlength=gram.size)
+            np.add.at(gram, which.positions, terms)
         self._known = lam, coefs, gram
         return gram
 

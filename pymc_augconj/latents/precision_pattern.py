@@ -307,17 +307,17 @@ class PrecisionPattern:
         own, here = (p.positions(*block.entries) for p in (block.sparsity, self.sparsity))
         return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(own, here)
 
-    def prior_precision(self, prior: LatentPrior) -> Array:
-        """Return the prior precision of the latents in B, flat."""
+    def precision(self, prior: LatentPrior, gram: Array) -> Array:
+        """Return B, flat: the prior precision of its latents and ΦᵀΛΦ."""
         if self._is_of_one_block:
             (index,) = self.within
             block = prior.blocks[index]
             assert isinstance(block, PrecisionPrior)
-            return block.flat
-        flat = np.zeros(self.sparsity.n_flat)
+            return gram + block.flat
+        flat = gram.copy()
         for i, (lower, positions) in self._prior_positions.items():
             block = prior.blocks[i]
-            flat[positions] = block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
+            flat[positions] += block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
         return flat
 
 

@@ -97,7 +97,8 @@ class EliminationTree:
         for j, above in enumerate(self.parent.tolist()):
             if above >= 0:
                 heaviest[above] = max(heaviest[above], heaviest[j])
-        place, is_dense = _postorder(self.parent), np.ones(self.parent.size, dtype=bool)
+        place = _postorder(self.parent, self.counts)
+        is_dense = np.ones(place.size, dtype=bool)
         ordered = np.argsort(place)
         light = ordered[np.argsort(np.array(heaviest)[ordered], kind="stable")]
         is_dense[light[: _cheapest(self.pairs[light], n_border)[0]]] = False
@@ -120,12 +121,16 @@ def _cheapest(pairs: Array, n_border: int) -> tuple[int, float]:
     return int(costs.argmin()), float(costs.min())
 
 
-def _postorder(parent: Index) -> Index:
-    """Return the position of every column in an order in which subtrees precede their roots."""
-    n = parent.size
-    tree = csr_array((np.ones(n), (np.where(parent < 0, n, parent), np.arange(n))), 2 * (n + 1,))
+def _postorder(parent: Index, counts: Index) -> Index:
+    """Return the position of every column in an order in which subtrees precede their roots.
+
+    The fullest child comes right before its parent: it may have the same rows, as one supernode.
+    """
+    n, fullest = parent.size, np.argsort(-counts, kind="stable")
+    rank = np.argsort(np.append(fullest, n))
+    tree = csr_array((np.ones(n), (rank[parent], rank[:n])), 2 * (n + 1,))
     # From the last to be found in depth to the root, which is no column.
-    return np.argsort(depth_first_order(tree, n, return_predecessors=False)[:0:-1])
+    return np.argsort(fullest[depth_first_order(tree, n, return_predecessors=False)[:0:-1]])
 
 
 def meets_most(graph: csr_array) -> Mask:

@@ -34,7 +34,7 @@ def _bounds(starts: Index, rows: Index) -> Index:
     return found[:count]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _subtract(
     starts: Index, values: Array, first: int, stop: int, size: int, total: Array, at: int
 ) -> None:
@@ -82,12 +82,12 @@ def _assemble(
             values[first + col] += stack[at]
             to = starts[first + col] - col - 1
             for i in range(b + 1, count):
-                values[to + place[i]] += stack[at + i - b]
+                values[np.uint64(to + place[i])] += stack[np.uint64(at + i - b)]
         else:
             k = col - width
             to = own + k * size - k * (k - 1) // 2 - col
             for i in range(b, count):
-                stack[to + place[i]] += stack[at + i - b]
+                stack[np.uint64(to + place[i])] += stack[np.uint64(at + i - b)]
         at += count - b
 
 
@@ -97,13 +97,16 @@ def _eliminate_columns(starts: Index, first: int, stop: int, values: Array, colu
     for j in range(first, stop):
         start, size = starts[j], starts[j + 1] - starts[j]
         column[0] = values[j]
-        column[1 : size + 1] = values[start : start + size]
+        of = np.uint64(start)
+        for i in range(np.uint64(size)):
+            column[i + np.uint64(1)] = values[of + i]
         _subtract(starts, values, first, j, size + 1, column, 0)
         if not 0.0 < column[0] < math.inf:
             return False
         values[j] = 1.0 / math.sqrt(column[0])
-        for i in range(size):
-            values[start + i] = column[i + 1] * values[j]
+        to, scale = np.uint64(start), values[j]
+        for i in range(np.uint64(size)):
+            values[to + i] = column[i + np.uint64(1)] * scale
     return True
 
 
@@ -124,7 +127,8 @@ def eliminate_supernodes(starts: Index, rows: Index, values: Array, corner: Arra
         n_triangle = count * (count + 1) // 2
         if top + n_triangle > stack.size:
             stack = np.append(stack, np.empty(top + n_triangle))
-        stack[top : top + n_triangle] = 0.0
+        for i in range(top, top + n_triangle):
+            stack[i] = 0.0
         at = top
         while depth and rows[starts[last[depth - 1]]] < stop:
             depth -= 1
@@ -138,7 +142,11 @@ def eliminate_supernodes(starts: Index, rows: Index, values: Array, corner: Arra
         for i in range(count):
             _subtract(starts, values, first, stop, count - i, stack, to)
             to += count - i
-        if count and rows[below] < n:
+        if count == 1 and rows[below] < n:
+            # As of independent effects, which meet one value each.
+            values[rows[below]] += stack[top]
+            top = at
+        elif count and rows[below] < n:
             for i in range(n_triangle):
                 stack[at + i] = stack[top + i]
             last[depth] = stop - 1
@@ -162,8 +170,8 @@ def solve_by_four(starts: Index, rows: Index, values: Array, x: Array, transpose
             j = n - 1 - k if transpose else k
             for r in range(4):
                 own[r] = solved[j, r] * (1.0 if transpose else values[j])
-            for e in range(starts[j], starts[j + 1]):
-                other = solved[rows[e]]
+            for e in range(np.uint64(starts[j]), np.uint64(starts[j + 1])):
+                other = solved[np.uint64(rows[e])]
                 for r in range(4):
                     if transpose:
                         own[r] -= values[e] * other[r]
@@ -214,24 +222,26 @@ def invert(starts: Index, rows: Index, values: Array, corner: Array, inverse: Ar
             for b in range(count):
                 Z[width + a, width + b] = around[place[a], place[b]]
         # Z_RR L_Rj of all columns, as reading Z takes longer than products.
+        # Indices without a sign need no test whether they count from the end.
+        inner, outer = np.uint64(width), np.uint64(size)
         for a in range(width, size):
             row = Z[a]
             for j in range(width):
-                start, total = starts[first + j + 1] - count, 0.0
-                for b in range(count):
-                    total -= row[width + b] * values[start + b]
+                to, total = np.uint64(starts[first + j + 1] - size), 0.0
+                for b in range(inner, outer):
+                    total -= row[b] * values[to + b]
                 Z[j, a] = total * values[first + j]
         for j in range(width - 1, -1, -1):
             column, scale = Z[j], values[first + j]
-            start, variance = starts[first + j] - j - 1, scale
-            for k in range(j + 1, width):
+            start, after, variance = np.uint64(starts[first + j] - j - 1), np.uint64(j + 1), scale
+            for k in range(after, inner):
                 row, factor, total = Z[k], values[start + k] * scale, 0.0
-                for i in range(width, size):
+                for i in range(inner, outer):
                     column[i] -= row[i] * factor
-                for i in range(j + 1, size):
+                for i in range(after, outer):
                     total -= row[i] * values[start + i]
                 column[k] = total * scale
-            for i in range(j + 1, size):
+            for i in range(after, outer):
                 inverse[start + i] = Z[i, j] = column[i]
                 variance -= values[start + i] * column[i]
             inverse[first + j] = column[j] = variance * scale

@@ -7,6 +7,7 @@ import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.sparse import BandPattern, SparsePattern, find_pattern
+from pymc_augconj.linalg.supernodes import _bounds
 
 
 def random_matrix(seed, size, degree):
@@ -80,6 +81,10 @@ def test_order_has_little_fill():
     Q = grid(30, 30)
     alone, both = (find_pattern(len(M), *np.nonzero(M)) for M in (Q, with_own_effects(Q)))
     assert isinstance(alone, SparsePattern)
+    assert isinstance(both, SparsePattern)
+    # They do not come between columns of the grid that have the same rows below.
+    merged = [p.size - p.corner - len(_bounds(*p.arrays[:2])) for p in (alone, both)]
+    assert merged[0] == merged[1] > 100
     assert both.n_flat == pytest.approx(alone.n_flat + 2 * len(Q), rel=0.2)
     assert both.n_flat < 0.6 * BandPattern(len(Q), *np.nonzero(Q)).n_flat
     assert isinstance(find_pattern(40, *np.nonzero(grid(1, 40))), BandPattern)
