@@ -12,6 +12,7 @@ from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.gibbs.elliptical import FEW
 from pymc_augconj.engines.gibbs.moves.ridges import ALONG, MOST, Ridge, find_ridges, move_along
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
@@ -79,9 +80,10 @@ def choose_updates(
         # cheap.
         maps = any(b.entries is not None or b.grid for b in model.blocks)
         structured = maps or any(b.inputs is not None for b in model.blocks)
-        several = structured and sum(h.size for h in plan.collapsed) > 1
-        cheap = several or model.is_independent
-        hyper_sampler = "elliptical" if held and not cheap else "mixed"
+        size = sum(h.size for h in plan.collapsed)
+        # Ellipses of more than a few do not reverse, and hardly move along ridges that bend.
+        by_axes = size > (1 if structured else FEW) or model.is_independent
+        hyper_sampler = "elliptical" if held and not by_axes else "mixed"
         if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
     updates: dict[str, type] = dict.fromkeys(plan.moves, SliceUpdate)
