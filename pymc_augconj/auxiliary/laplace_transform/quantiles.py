@@ -114,7 +114,7 @@ def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Ar
         good = (mass > 0.0) & (density > 0.0) & np.isfinite(step)
         step = np.where(good, np.clip(step, -limit, limit), np.where(below, limit, -limit))
         proposal = here + step
-        inside = (proposal > low[active]) & (proposal < high[active])
+        inside = ((proposal > low[active]) & (proposal < high[active])) | (proposal == here)
         with np.errstate(invalid="ignore"):
             middle = 0.5 * (low[active] + high[active])
             narrow = high[active] - low[active] < 1e-13 * np.maximum(1.0, np.abs(here))
