@@ -5,8 +5,8 @@ All entries of a row are about as small as its length, a standard deviation, whi
 so that no step is right for them at all lengths. The ratios t_i, on which correlations alone
 depend, and the log standard deviation r_i = ℓ_i + ½ log(1 + |t_i|²) have no such scale. Row i has i
 entries beside the diagonal, so that the Jacobian of the value by (t, r) is Π_i e^{i ℓ_i}. Effective
-draws an evaluation are 1.7 to 7 times those of PyMC's values, in models with one factor of order 2
-and two of order 3 and 4. Other hyperparameters stay as they are.
+draws an evaluation are 1.7 and 6.6 times those of PyMC's values, in models with one factor of order
+2 and two of order 3. Other hyperparameters stay as they are.
 """
 
 from __future__ import annotations
