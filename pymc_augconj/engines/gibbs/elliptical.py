@@ -51,8 +51,8 @@ _LARGEST_TRIALS = 100
 #: better: where the first point is often below the level, the others above it are near.
 REVERSING, ANY, FEW = (0.4 * math.pi, 0.9 * math.pi), (0.0, math.pi), 3
 #: Dimensions beyond which slices along one axis in three follow ellipses, which hardly move them
-#: all. Effective samples an evaluation, over those of one such slice in four steps: some 2.2 with
-#: two covariances of order 3, 0.75 to 0.85 with twelve independent scales.
+#: all. Effective samples an evaluation, over those of one such slice in four steps: 1.6 with two
+#: covariances of order 3, 0.75 and 0.87 with twelve independent scales.
 MANY, ONE_IN = 10, 3
 
 
