@@ -185,8 +185,9 @@ class MixedUpdate(EllipticalUpdate):
             return super().__call__(target, start, rng, tune)
         for _ in range(self.schedule[0]):
             start = super().__call__(target, start, rng, tune)
-        many = self.size > MANY
-        for _ in range(self.size // ONE_IN if many else rng.random() < _ALONG_AXES):
+        is_many = self.size > MANY
+        n_axes = self.size // ONE_IN if is_many else int(rng.random() < _ALONG_AXES)
+        for _ in range(n_axes):
             axis = self.state["axes"][:, int(self.size * rng.random())]
             start, _, _ = _on_line(target, start, target(start), axis, _WIDTH, 1, rng)
         return start

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs.coordinates import flatten, gradient_of, on_tape, values_of
+from pymc_augconj.engines.gibbs.coordinates import flatten, gradient_of, values_of, values_on_tape
 from pymc_augconj.engines.gibbs.state import PointTarget
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.python_mode.tape import TapeBuilder
@@ -69,13 +67,14 @@ def test_derivatives_are_those_of_differences(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_tape_has_the_same_values(order):
     own, point, tape = members(order), random_point(order), TapeBuilder()
-    inputs = tape.inputs(own[1].shape)
-    value, log_jacobian = on_tape(tape, own[1], inputs)
+    inputs = {h.value_name: tape.inputs(h.shape) for h in own}
+    registers_of, (log_jacobian,) = values_on_tape(tape, own, inputs)
     code, registers = tape.finish()
-    x, stops = flatten(own, point), list(accumulate(h.size for h in own))
-    registers[inputs] = x[stops[0] : stops[1]]
+    x = flatten(own, point)
+    registers[np.concatenate([index.ravel() for index in inputs.values()])] = x
     run_tape(code, registers)
-    np.testing.assert_allclose(registers[value], point["L_packed__"], rtol=1e-13, atol=1e-14)
+    for name, value in point.items():
+        np.testing.assert_allclose(registers[registers_of[name]], value, rtol=1e-13, atol=1e-14)
     assert registers[log_jacobian] == pytest.approx(values_of(own, x)[1], abs=1e-12)
 
 

@@ -83,7 +83,19 @@ def gradient_of(members: Sequence[Hyperparameter], x: Array, slopes: Mapping[str
     return np.concatenate(found)
 
 
-def on_tape(tape: TapeBuilder, h: Hyperparameter, x: Index) -> tuple[Index, Index]:
+def values_on_tape(
+    tape: TapeBuilder, members: Sequence[Hyperparameter], inputs: Mapping[str, Index]
+) -> tuple[dict[Any, Index], list[Index]]:
+    """Return registers of the values by name, and of log Jacobians, of coordinates in others."""
+    values, log_jacobians = dict[Any, Index](inputs), list[Index]()
+    for h in members:
+        if h.factor_order:
+            values[h.value_name], log_jacobian = _on_tape(tape, h, inputs[h.value_name])
+            log_jacobians.append(log_jacobian)
+    return values, log_jacobians
+
+
+def _on_tape(tape: TapeBuilder, h: Hyperparameter, x: Index) -> tuple[Index, Index]:
     """Return registers of a factor at its coordinates, and of the log Jacobian."""
     beside, rows, diagonal = _places(h.factor_order)
     total, value = tape.constants(0.0), x.flatten()

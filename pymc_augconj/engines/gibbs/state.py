@@ -179,8 +179,8 @@ class State:
     ) -> None:
         """Run the update of one move, writing the new values into the point."""
         target = PointTarget(self.point, members, log_density, gradient)
-        start = flatten(members, self.point)
         with np.errstate(all="ignore"):
+            start = flatten(members, self.point)
             # To stay where the density has no digits leaves it as it is, as ω alone decides that.
             target(start)
             value = start if target.refused else self.updates[move](target, start, rng)

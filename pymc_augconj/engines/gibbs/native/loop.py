@@ -22,8 +22,8 @@ from pymc_augconj.typing import Array
 
 from .columns import MOVES as MOVES_OF_COLUMNS
 from .columns import Columns
-from .precisions import Spans, coordinates
-from .problem import MOVES, N_STATS, columns_of, make_problem
+from .precisions import Spans, columns_of, coordinates
+from .problem import MOVES, N_STATS, make_problem
 
 # A difference between two ways, in nats and relative to what is compared, that is no rounding.
 _WRONG, _RELATIVE = 10.0 * SMALL_ERROR, 1e-9

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,6 +132,12 @@ def coordinates(chain: Chain, point: Point) -> list[Array]:
 
 #: Columns and shapes of the values of all blocks in a row of these, by entry of the point.
 Spans = Mapping[str, tuple[slice, tuple[int, ...]]]
+
+
+def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int, ...]]]:
+    """Return columns and shapes of arrays of some shapes, one after the other."""
+    stops = np.cumsum([0, *map(math.prod, shapes)]).tolist()
+    return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
 class Shared(NamedTuple):

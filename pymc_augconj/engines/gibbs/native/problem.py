@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.coordinates import on_tape
+from pymc_augconj.engines.gibbs.coordinates import values_on_tape
 from pymc_augconj.engines.gibbs.moves.given_latents import find_levels
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.observed import Held
@@ -40,6 +39,7 @@ from .precisions import (
     Roots,
     Shared,
     Spans,
+    columns_of,
     join_roots,
     pattern_of_precision,
     read_precisions,
@@ -190,11 +190,7 @@ def make_problem(
     plan, by_column = chain.plan, bool(chain.plan.by_column and not columns)
     pattern = pattern_of_columns(chain) if by_column else _pattern(chain, point, not columns)
     inputs = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
-    entries, jacobians = dict[Any, Index](inputs), list[Index]()
-    for h in model.hyperparameters:
-        if h.factor_order:
-            entries[h.value_name], log_jacobian = on_tape(tape, h, inputs[h.value_name])
-            jacobians.append(log_jacobian)
+    entries, jacobians = values_on_tape(tape, model.hyperparameters, inputs)
     add: Callable[[Index, Index], Index] = partial(tape.apply, "Add")
     log_prior = reduce(add, jacobians, tape.evaluate(model.log_prior, entries))
     std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
@@ -244,9 +240,7 @@ def make_problem(
         std=std[order],
         **sums._asdict(),
         roots=join_roots(model.blocks, given),
-        moves_predictors=not {h.value_name for h in own["likelihood"]}.isdisjoint(
-            chain.priors.names
-        ),
+        moves_predictors=any(h.value_name in chain.priors.names for h in own["likelihood"]),
         moves_sites=bool(plan.followed),
         **sites.drawn._asdict(),
         sites=sites.sites,
@@ -323,12 +317,6 @@ def _levels(chain: Chain, sites: Rows, tape: TapeBuilder, entries: dict[Any, Ind
         log_parameter = tape.apply("TrueDiv", total, tape.constants(-float(cutpoints.size)))
         found.append((log_parameter.item(), *rows[site.name]))
     return np.array(found, dtype=np.intp).reshape(-1, 3)
-
-
-def columns_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[slice, tuple[int, ...]]]:
-    """Return columns and shapes of arrays of some shapes, one after the other."""
-    stops = np.cumsum([0, *map(math.prod, shapes)]).tolist()
-    return [(slice(*own), shape) for own, shape in zip(pairwise(stops), shapes, strict=True)]
 
 
 def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
