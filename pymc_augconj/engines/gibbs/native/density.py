@@ -255,11 +255,13 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
 @inner
 def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     """Return the estimated rounding error of the log evidence, see :mod:`.linalg.dense`."""
-    size = w.s.size
-    rough = EPS * size**2 * math.exp(min(log_det, 100.0))
+    size, n, trace, total = w.s.size, w.s.size - w.corner.shape[0], 0.0, 0.0
+    # M is at least I: no eigenvalue is above its determinant, and H⁻¹ has no larger trace.
+    for i in range(size):
+        trace += 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
+    rough = EPS * size * min(size * math.exp(min(log_det, 100.0)), trace)
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
-    n, total = size - w.corner.shape[0], 0.0
     for i in range(size):
         inverse = w.values[i] if i < n else 1.0 / w.corner[i - n, i - n]
         total += (1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2) * inverse**2
