@@ -39,6 +39,9 @@ class SiteRule(Protocol):
     def full(self, site: Site) -> bool:
         """Return whether the rule uses covariances and full Λ, (P, P, N), or variances, (P, N)."""
 
+    def groups(self, site: Site) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of predictors that the rule takes as independent of each other."""
+
     def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
         """Return ℓ(m, V) of observations y of a site, shape (N,), for ``mean`` of shape (P, N)."""
 

@@ -88,6 +88,10 @@ class _Rule:
         # Held sites couple the predictors, or may do so.
         return site.name in self._held or self._cavi.full(site)
 
+    def groups(self, site: Site) -> tuple[tuple[int, ...], ...]:
+        own = tuple(range(site.shape[0]))
+        return (own,) if site.name in self._held else self._cavi.groups(site)
+
     def value(self, site: Site, *at: Any) -> Array:
         return self._of(site).value(site, *at)
 

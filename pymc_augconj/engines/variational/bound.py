@@ -128,26 +128,20 @@ class BoundFamily:
         size = self.preferred.order(model.blocks, groups)
         self.solver.preferred.scratch = np.empty((size, size), order="F")
         self.y = [site.y(points[0]) for site in model.sites]
-        self.stages = [Stage()]
-        if rule is not None and rule.monotone:
-            in_turn = [site.likelihood.groups for site in model.sites]
-            find_components(model, in_turn, [[read(p) for read in model.maps] for p in points])
-            self.stages = stages_in_turn(model, self.layout.coupling)
-        elif rule is not None:
-            self._check_independence(points)
+        in_turn = rule is not None and rule.monotone
+        self.stages = stages_in_turn(model, self.layout.coupling) if in_turn else [Stage()]
+        if rule is not None:
+            self._check_independence(rule, points)
 
-    def _check_independence(self, points: Sequence[Point]) -> None:
-        """Raise if a rule assumes independence of predictors that share a latent."""
-        spans = self.layout.spans
-        if all(span.full or span.shape[0] == 1 for span in spans):
-            return
-        each = [(tuple(range(span.shape[0])), span.full) for span in spans]
-        groups = [(own,) if full else tuple((p,) for p in own) for own, full in each]
+    def _check_independence(self, rule: SiteRule, points: Sequence[Point]) -> None:
+        """Raise if the rule assumes independence of predictors that share a latent."""
+        sites, groups = self.model.sites, [rule.groups(site) for site in self.model.sites]
         try:
             find_components(self.model, groups, [[A(p) for A in self.model.maps] for p in points])
         except AugmentationError:
-            pairs = zip(self.model.sites, spans, strict=True)
-            apart = [site for site, span in pairs if not span.full]
+            if rule.monotone:
+                raise
+            apart = [site for site, own in zip(sites, groups, strict=True) if len(own) > 1]
             names = [f"{s.label} ({s.likelihood.name}, {s.likelihood.link})" for s in apart]
             raise AugmentationError(
                 f"{', '.join(names)}: expected each latent variable to enter one predictor, since "
@@ -289,6 +283,9 @@ class CoordinateAscent:
     def full(self, site: Site) -> bool:
         return site.likelihood.traits.coupled
 
+    def groups(self, site: Site) -> tuple[tuple[int, ...], ...]:
+        return site.likelihood.groups
+
     def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
         return site.likelihood.expected_log_bound(y, mean, cov, params)
 
@@ -319,6 +316,10 @@ class VariationalGaussian:
 
     def full(self, site: Site) -> bool:
         return not (self.factorised or site.likelihood.traits.factorises)
+
+    def groups(self, site: Site) -> tuple[tuple[int, ...], ...]:
+        own = tuple(range(site.shape[0]))
+        return (own,) if self.full(site) else tuple((p,) for p in own)
 
     def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
         return expectations(site.likelihood, y, mean, cov, params, rough=self.rough)[0]
