@@ -307,14 +307,9 @@ def eliminate(
 
 @njit(cache=True, error_model="numpy")
 def solve(
-    starts: Index,
-    rows: Index,
-    values: Array,
-    border: Array,
-    corner: Array,
-    x: Array,
+    starts: Index, rows: Index, values: Array, border: Array, corner: Array, x: Array,
     transpose: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Overwrite each row of x, shape (count, n₁ + n₂), with L⁻¹ x or L⁻ᵀ x."""
     n, n_border = border.shape
     size = corner.shape[0]
@@ -350,14 +345,9 @@ def solve(
 
 @njit(**_WITH_ARRAYS)
 def multiply(
-    starts: Index,
-    rows: Index,
-    values: Array,
-    border: Array,
-    corner: Array,
-    x: Array,
+    starts: Index, rows: Index, values: Array, border: Array, corner: Array, x: Array,
     transpose: bool,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return L x or Lᵀ x for each row of x, shape (count, n₁ + n₂)."""
     n, n_border = border.shape
     product = np.zeros(x.shape)

@@ -14,6 +14,7 @@
 ``parts``        the parts into which the latents are divided, one Gaussian move each
 ``pooled``       observations with one predictor as fewer observations
 ``sampler``      one step: the moves in the order that makes them exact
+``site_terms``   the sites of a part given ω, as a sum of terms
 ``state``        the state that moves hand on, and densities for the updates
 ``tilted``       Gaussian latents times the ratio of densities to held sites
 ===============  =======================================================

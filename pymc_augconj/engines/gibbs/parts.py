@@ -1,22 +1,10 @@
-"""The parts into which the Gibbs step divides the latents: one Gaussian move draws each.
-
-The sites of a part given ω, at any value of the hyperparameters, are kept relative to an origin e
-of every row,
-
-    exp(h η − ½ λ η²) = exp(h e − ½ λ e²) exp((h − λe)(η − e) − ½ λ (η − e)²),
-
-without the first factor: the maximum z = h/λ of an exact site, and of another the predictor that ω
-was drawn for. So no constant is larger than log densities are, however far from zero the data.
-"""
+"""The parts into which the Gibbs step divides the latents: one Gaussian move draws each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf, log
-from operator import is_not
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +14,7 @@ from pymc_augconj.latents.by_gram import GramPattern, GramSolver, whitened_parts
 from pymc_augconj.latents.choice import CertifiedSolver, solver_of_step
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum, weighted_sum
+from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import FixedValue, Point
@@ -42,180 +30,8 @@ from .factors import (
 )
 from .held_sites import HeldSites
 from .observed import Held, SiteData
+from .site_terms import SiteTerms
 from .tilted import Conditional, Tilted
-
-
-class _Term:
-    """Sites of all rows, about the origin; and the same merged at the offset asked for last.
-
-    ``at_origin`` is Σ h e − ½ λ e².
-    """
-
-    def __init__(self, h: Array, lam: Array, at_origin: float) -> None:
-        self.h, self.lam, self.at_origin = h, lam, at_origin
-        self._where: tuple[Any, ...] = (None, None)
-        self._merged: MergedSites | None = None
-
-    def merged(self, groups: RowGroups, offset: Array, origin: Array) -> MergedSites:
-        where = groups, offset
-        if self._merged is None or any(map(is_not, where, self._where)):
-            self._merged, self._where = groups.merge(self.h, self.lam, offset - origin), where
-        return self._merged
-
-
-class _Normal(_Term):
-    """The exact sites (c z, c) of one observed variable about z, divided by c."""
-
-    def __init__(self, data: SiteData, z: Array, h: Array, lam: Array, log_density: float) -> None:
-        super().__init__(h, lam, 0.5 * float(z @ z))
-        self._data, self._n_rows, self._constant = data, z.size, 0.0
-        self._constant = log_density - self.log_density(self.scale)
-
-    @property
-    def scale(self) -> float:
-        # Of one observation: c is that of all.
-        found = self._data.site.likelihood.as_normal(self._data.y[:1], self._data.params)
-        assert found is not None  # see SiteTerms
-        return found[1].item()
-
-    def log_density(self, c: float) -> float:
-        """Return Σ log p(y | η = z)."""
-        return 0.5 * self._n_rows * log(c) + self._constant if c > 0.0 else -inf
-
-
-class SiteTerms:
-    """The sites of one part of the latents, a sum of terms of which some are only scaled by θ.
-
-    They are those of the parameters that its observed variables, ``members``, have when it is
-    asked. Its factors share them, and merge them by their own groups.
-    """
-
-    def __init__(self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout) -> None:
-        self._members, self.layout = members, layout
-        self.omegas: Sequence[Any] = [None] * len(members)
-        self._scaled: list[_Normal] = []
-        self._rest: list[int] | None = None
-        self._term: _Term | None = None
-        self._params: list[Any] = []
-        # z of exact sites; the predictors of each variable at the origin, and these in all rows.
-        self._modes: dict[int, Array] = {}
-        self._points: list[Array] = []
-        self._origin: Array | None = None
-
-    def condition(self, omegas: Sequence[Any]) -> None:
-        """Take these ω, one for every member; the sites stay where all are exact or held."""
-        known, self.omegas = self.omegas, omegas
-        pairs = zip(self._members, omegas, known, strict=True)
-        if any(not data.exact and (new is None or new is not old) for (data, _), new, old in pairs):
-            self._term = self._origin = None
-
-    def at(self, groups: RowGroups, offset: Array) -> SiteSum:
-        """Return the merged sites relative to an offset, one at the origin."""
-        (terms, scales), origin = self._terms(), self.origin
-
-        def about(offset: Array) -> SiteSum:
-            return SiteSum(tuple(groups.merge(t.h, t.lam, offset - origin) for t in terms), scales)
-
-        merged = tuple(term.merged(groups, offset, origin) for term in terms)
-        return SiteSum(merged, scales, about)
-
-    @property
-    def stacked(self) -> tuple[Array, Array]:
-        """(h − Λe, Λ) of all rows, before merging."""
-        terms, scales = self._terms()
-        h, lam = [term.h for term in terms], [term.lam for term in terms]
-        return weighted_sum(scales, h), weighted_sum(scales, lam)
-
-    @property
-    def origin(self) -> Array:
-        """The origin e of every row."""
-        if self._rest is None:
-            self._rest = self._split()
-        if self._origin is None:
-            self._points = [self._modes.get(i, d.centre) for i, (d, _) in enumerate(self._members)]
-            pairs = zip(self._points, self._members, strict=True)
-            own = [eta[list(data.how.groups[g])] for eta, (data, g) in pairs]
-            self._origin = self.layout.stack_rows(own)
-        return self._origin
-
-    def at_origin(self, sites: SiteSum) -> float:
-        """Return Σ h e − ½ λ e² of the sites of :meth:`at`."""
-        return weighted_sum(sites.scales, [term.at_origin for term in self._terms()[0]])
-
-    def log_base(self, sites: SiteSum, names: Set[Any]) -> float:
-        """Return Σ log p(y | η = e) of exact sites that depend on ``names``, and Σ h e − ½ λ e².
-
-        The last is of held sites that do. ``sites`` are those of :meth:`at`; others count where
-        they are scaled, which is constant.
-        """
-        pairs = zip(self._scaled, sites.scales, strict=False)
-        total = sum(term.log_density(c) for term, c in pairs)
-        for i in self._rest or ():
-            data, _ = self._members[i]
-            if names.isdisjoint(data.site.params.names):
-                continue
-            if data.exact:
-                total += _log_density(data, self._points[i])
-            elif isinstance(data.how, Held):
-                (h, lam), e = data.how.sites(), self._points[i]
-                total += float(np.sum(e * (h - 0.5 * np.einsum("pqn,qn->pn", lam, e))))
-        return total
-
-    def _terms(self) -> tuple[list[_Term], tuple[float, ...]]:
-        if self._rest is None:
-            self._rest = self._split()
-        terms: list[_Term] = [*self._scaled]
-        scales = [term.scale for term in self._scaled]
-        if self._rest:
-            terms.append(self._rest_term(self._rest))
-            scales.append(1.0)
-        return terms, tuple(scales)
-
-    def _split(self) -> list[int]:
-        """Find the members whose sites are only scaled; return the others."""
-        rest = []
-        for i, (data, _) in enumerate(self._members):
-            found = data.site.likelihood.as_normal(data.y, data.params) if data.exact else None
-            if found is not None:
-                self._modes[i] = found[0][None]
-            if found is None or found[1].size != 1:
-                rest.append(i)
-                continue
-            h, lam = self.stack({i: (np.zeros((1, 1)), np.ones((1, 1)))})
-            log_density = _log_density(data, self._modes[i])
-            self._scaled.append(_Normal(data, found[0], h, lam, log_density))
-        return rest
-
-    def _rest_term(self, rest: Sequence[int]) -> _Term:
-        # Parameters are other objects where they have changed.
-        params = [self._members[i][0].params for i in rest]
-        if self._term is None or any(map(is_not, params, self._params)):
-            found = {}
-            for i in rest:
-                data, group = self._members[i]
-                found[i] = data.how.sites(data.y, self.omegas[i], data.params, data.eta, group)
-            h, lam = self.stack(found)
-            about = h - self.layout.coupling.product(lam, self.origin)
-            at_origin = 0.5 * float(self.origin @ (h + about))
-            self._term, self._params = _Term(about, lam, at_origin), params
-        return self._term
-
-    def stack(self, found: Mapping[int, tuple[Array, Array]]) -> tuple[Array, Array]:
-        """Return (h, Λ) of all rows, zero for members that are not named."""
-        pairs = []
-        for i, span in enumerate(self.layout.spans):
-            P, _ = span.shape
-            none = np.zeros((P, 1)), np.zeros((P, P, 1) if span.full else (P, 1))
-            pairs.append(found.get(i, none))
-        h, lam = zip(*pairs, strict=True)
-        return self.layout.stack_rows(h), self.layout.stack_precisions(lam)
-
-
-def _log_density(data: SiteData, eta: Array) -> float:
-    """Return Σ log p(y | η) at predictors of shape (P, N)."""
-    found = data.site.likelihood.log_density(data.y, eta, data.params)
-    return float(np.sum(np.broadcast_to(found, data.y.shape)))
-
 
 # Of the posterior mean, by which the rate of draws factor by factor is found.
 _ITERATIONS = 8
