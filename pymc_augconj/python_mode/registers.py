@@ -27,7 +27,7 @@ _UFUNCS = {
     "logical_or": "OR", "invert": "Invert", "logical_not": "Invert", "maximum": "Maximum",
     "minimum": "Minimum", "gammaln": "GammaLn", "betaln": "BetaLn", "erf": "Erf",
     "erfc": "Erfc", "tanh": "Tanh", "erfcx": "Erfcx", "sin": "Sin", "cos": "Cos",
-    "expit": "Sigmoid",
+    "expit": "Sigmoid", "i0e": "I0e",
 }  # fmt: skip
 
 

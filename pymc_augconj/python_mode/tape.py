@@ -52,7 +52,7 @@ NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
-    *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn", "SubMul"),
+    *("Erfcx", "IsInf", "ArcTan2", "Trunc", "BetaLn", "SubMul", "I0e"),
 )
 #: Opcode of the one instruction for a matrix.
 FACTORIZE = len(NAMES)

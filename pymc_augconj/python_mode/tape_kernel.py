@@ -150,6 +150,8 @@ def betaln(x: float, y: float) -> float:
 _LOG_HALF = math.log(0.5)
 # From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
 _ERFCX_FAR, _TERMS = 4.0, 60
+# From here on terms of the expansion of I₀ at infinity fall below the other number.
+_I0_FAR, _I0_SMALL = 30.0, 1e-17
 _WITHOUT_COUNTS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 
@@ -164,6 +166,17 @@ def _erfcx(x: float) -> float:
     for k in range(_TERMS, 0, -1):
         tail = x + 0.5 * k / tail
     return 1.0 / (tail * math.sqrt(math.pi))
+
+
+@njit(cache=True, error_model="numpy")
+def _i0e(x: float) -> float:
+    """Return e^-|x| I₀(x), by sums of positive terms (Abramowitz & Stegun 1964, 9.6.12, 9.7.1)."""
+    x, term, total, k = abs(x), 1.0, 1.0, 0
+    while term > _I0_SMALL * total:
+        k += 1
+        term *= (0.5 * x / k) ** 2 if x < _I0_FAR else (k - 0.5) ** 2 / (2.0 * k * x)
+        total += term
+    return total * (math.exp(-x) if x < _I0_FAR else 1.0 / math.sqrt(2.0 * math.pi * x))
 
 
 @njit(cache=True, error_model="numpy")
@@ -244,6 +257,8 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
         return float(math.trunc(x)) if abs(x) < math.inf else math.nan
     if op == 38:
         return x - y * z
+    if op == 39:
+        return _i0e(x)
     if 0.0 < x < math.inf and 0.0 < y < math.inf:
         return betaln(x, y)
     return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)

@@ -249,5 +249,5 @@ def no_latent(
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal, a "
         "Normal or, where densities have no augmentation, two other real coefficients in the "
-        f"predictor, found {listed or 'no free variable'}; sample this model with pm.sample's NUTS"
+        f"predictor, found {listed or 'no free variable'}; sample this model with pm.sample"
     )

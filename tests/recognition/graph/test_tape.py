@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.dist_math import i0e
 from scipy import special
 
 from pymc_augconj.python_mode import tape_kernel
@@ -86,6 +87,7 @@ ELEMENTWISE = {
     "Sign": lambda x, y: pt.sign(x - 0.8),
     "IsNan": lambda x, y: pt.isnan(pt.log(x - y)).astype("float64"),
     "Erfcx": lambda x, y: pt.erfcx(x),
+    "I0e": lambda x, y: i0e(x),
     "IsInf": lambda x, y: pt.isinf(pt.log(pt.maximum(x - 0.8, 0.0))).astype("float64"),
 }
 
