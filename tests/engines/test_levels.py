@@ -50,7 +50,7 @@ def bound_of_two_factors():
 def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     joint = joint_distribution(build, seed=3)
     assert joint.step.plan.level
-    z = joint.z_scores(60)
+    z = joint.z_scores(45)
     assert not {label: value for label, value in z.items() if abs(value) > 5.0}
 
 
