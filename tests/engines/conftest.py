@@ -138,7 +138,7 @@ class JointDistribution:
         return self.statistics(points, self.observe(points))
 
     def alternate(self, chains: int, steps: int) -> np.ndarray:
-        """Return the statistics along short chains, shape (chains, steps, statistics).
+        """Return the statistics along short chains, shape (chains, 1 + steps, statistics).
 
         Every chain starts with a draw from the prior, hence in the joint distribution, and stays
         there if a step leaves the posterior invariant.
@@ -150,6 +150,8 @@ class JointDistribution:
                 # Each step starts a chain, and would compare its density with PyMC's.
                 self.step._pymc = SimpleNamespace(check=lambda *_: None)
             observed = self.observe(points)
+            if k == 0:
+                rows.append(self.statistics(points, observed))
             points = [self._moved(*pair, learned) for pair in zip(points, observed, strict=True)]
             rows.append(self.statistics(points, observed))
         return np.stack(rows, axis=1)
@@ -176,6 +178,7 @@ class JointDistribution:
 
         Ranks, because they have moments whatever the prior's tails. The chains are independent,
         so the spread of their means is the standard error: no effective sample size is estimated.
+        A chain's start, whose distribution is known, is a control variate of its later states.
         """
         reference = self.simulate(draws)
         found = self.alternate(chains, steps)
@@ -184,11 +187,14 @@ class JointDistribution:
         for k, label in enumerate(labels):
             ordered = np.sort(reference[:, k])
             for moment in (1, 2):
-                a = _centred_rank(ordered, found[:, :, k]) ** moment
+                start, *later = (_centred_rank(ordered, found[:, :, k]) ** moment).T
                 b = _centred_rank(ordered, reference[:, k]) ** moment
-                means = a.mean(axis=1)
-                error = np.sqrt(means.var(ddof=1) / chains + b.var(ddof=1) / draws)
-                difference = means.mean() - b.mean()
+                means = np.mean(later, axis=0)
+                slope = np.cov(start, means)[0, 1] / start.var(ddof=1) if np.ptp(start) else 0.0
+                means = means - slope * start
+                rest = (1.0 - slope) * b
+                error = np.sqrt(means.var(ddof=2) / chains + rest.var(ddof=1) / draws)
+                difference = means.mean() - rest.mean()
                 z[f"{label} ^{moment}"] = float(difference / error) if error > 0.0 else 0.0
         return z
 

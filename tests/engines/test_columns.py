@@ -14,7 +14,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap
 
 P = 10
-CHAINS = 40
+CHAINS = 30
 X = np.random.default_rng(0).standard_normal((5, P)) + 0.7
 
 

@@ -35,7 +35,7 @@ from pymc_augconj.plan import Factors
 from pymc_augconj.python_mode.tape import NoTapeError
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER, FEWEST = 60, 30, 12
+CHAINS, FEWER, FEWEST = 45, 22, 12
 
 _RNG = np.random.default_rng(3)
 N = 14
@@ -108,6 +108,17 @@ def counts():
     pm.Bernoulli("y2", logit_p=eta, observed=zeros("y2", "int64"))
 
 
+def correlated():
+    """Correlated intercepts and slopes of both factors, with an ω."""
+    eta = pm.Normal("i0", 0.3, 0.7) + pm.Normal("slope", 0, 0.7) * X
+    for name, own in (("a", SMALL), ("b", LARGE)):
+        sd = pm.Gamma.dist(4, 5, shape=2)
+        chol, *_ = pm.LKJCholeskyCov(f"chol {name}", n=2, eta=2, sd_dist=sd)
+        u = pm.MvNormal(name, np.zeros(2), chol=chol, shape=(own.max() + 1, 2))
+        eta = eta + u[own, 0] + u[own, 1] * X
+    pm.Bernoulli("y", logit_p=eta, observed=zeros("y", "int64"))
+
+
 def ordinal():
     """Cutpoints that move with the intercept."""
     cutpoints = pm.Normal(
@@ -142,10 +153,10 @@ def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "build", [bernoulli, normal_and_student, negative_binomial, counts, ordinal]
+    "build", [bernoulli, normal_and_student, negative_binomial, counts, correlated, ordinal]
 )
 def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribution):
-    sites = "augmented" if build in (bernoulli, negative_binomial) else "auto"
+    sites = "augmented" if build in (bernoulli, negative_binomial, correlated) else "auto"
     found = joint_distribution(build, seed=4, sites=sites)
     sampler = found.step.make_sampler(found.model.initial_point())
     (part,) = sampler.parts
@@ -155,7 +166,7 @@ def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribut
     assert given_predictors == (build is negative_binomial)
     assert part.shifts or build is ordinal
     assert bool(found.step.plan.level) == (build is ordinal)
-    z = found.z_scores(FEWER, 3 if build in (counts, ordinal) else 6)
+    z = found.z_scores(FEWER, 3 if build in (counts, correlated, ordinal) else 6)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 

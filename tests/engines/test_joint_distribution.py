@@ -21,7 +21,7 @@ from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER = 60, 25
+CHAINS, FEWER = 45, 20
 
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 _RNG = np.random.default_rng(20_260_801)
@@ -301,6 +301,14 @@ def allocations():
     pm.Normal("y", pt.dot(X_TWO, b[:2]) + b[2], 0.5, observed=reals("y", 4))
 
 
+def softmax():
+    """Several predictors an observation, in groups that are drawn one after the other."""
+    eta = pm.Gamma("eta", 6, 4)
+    F = gp_prior("F", X5[:4], 0.4, eta, n_outputs=3)
+    logits = F.T[np.repeat(np.arange(4), 3)] + pm.Normal("b", 0, 0.7, shape=3)
+    pm.Categorical("y", logit_p=logits, observed=counts("y", 12))
+
+
 # With the likelihoods that each of them uses.
 MODELS = {
     bernoulli_logit_and_probit: {"BernoulliLogit", "BernoulliProbit"},
@@ -358,6 +366,14 @@ def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     assert not wrong
 
 
+def test_groups_of_predictors_keep_the_joint_distribution(joint_distribution):
+    joint = joint_distribution(softmax, seed=6, sites="augmented")
+    assert not joint.step.held
+    # The scale of all classes is updated given their latents.
+    assert [h.name for h in joint.step.plan.joint] == ["eta"]
+    assert max(map(abs, joint.z_scores(FEWER).values())) < STANDARD_ERRORS
+
+
 def test_an_exchange_that_moves_the_vector_too_far_does_not(joint_distribution, monkeypatch):
     joint = joint_distribution(scales_that_multiply, seed=2)
     assert [[h.name for h in pair] for pair in joint.step.plan.exchanges] == [["lam", "tau"]]
@@ -388,7 +404,7 @@ def test_allocations_that_ignore_the_observations_do_not(joint_distribution, mon
             return draw(self, rng, *given)
 
     monkeypatch.setattr(MixtureLikelihood, "draw_auxiliary", wrong)
-    z = joint.z_scores(FEWER)
+    z = joint.z_scores(CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 
@@ -396,7 +412,7 @@ def test_allocations_that_ignore_the_observations_do_not(joint_distribution, mon
 def test_a_wrong_step_does_not(joint_distribution, wrong, mistake, factor):
     joint = joint_distribution(poisson_sigmoid, seed=2, sites="augmented")
     getattr(wrong, mistake)(joint.step, factor)
-    z = joint.z_scores(CHAINS)
+    z = joint.z_scores(2 * CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 

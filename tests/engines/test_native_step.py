@@ -643,10 +643,10 @@ def items():
 
 @pytest.fixture
 def native(joint_distribution):
-    """The joint distribution test with a few native steps in place of one of Python."""
+    """The joint distribution test with native steps, which cost little, in place of Python's."""
 
     class Native(joint_distribution):
-        factor = tilt = 1.0
+        steps, factor, tilt = STEPS, 1.0, 1.0
         shift, follows = 0, True
 
         def _moved(self, point, observed, learned):
@@ -663,10 +663,10 @@ def native(joint_distribution):
             moves = p.moves_sites and self.follows
             loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by, moves_sites=moves)
             updates = self.step._updates
-            block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
+            block = loop.run(self.rng, sampler, point, updates, self.steps, tune=False)
             # A wrong target leads to where rounding leaves no digits.
             is_right = self.follows and self.factor * self.tilt == 1.0 and not self.shift
-            assert len(block.outputs) == 10 or not is_right
+            assert len(block.outputs) == self.steps or not is_right
             return [point, *block.points()][-1]
 
     return Native
@@ -676,24 +676,24 @@ def native(joint_distribution):
     "build", [slopes, binomial_and_normal, two_groups, rates_and_priors, classes, items]
 )
 def test_the_joint_distribution_is_kept(native, build):
-    z = native(build, seed=1).z_scores(25, steps=4, draws=400)
+    z = native(build, seed=1).z_scores(20, steps=2, draws=400)
     wrong = {label: value for label, value in z.items() if abs(value) > 5.0}
     assert not wrong
 
 
 @pytest.mark.parametrize(
-    ("build", "wrong"),
+    ("build", "wrong", "size"),
     [
-        (slopes, {"factor": 2.0}),
-        (rates_and_priors, {"tilt": 3.0}),
-        (items, {"shift": 1}),
-        (classes, {"follows": False}),
+        (slopes, {"factor": 2.0}, (20, 2)),
+        (rates_and_priors, {"tilt": 3.0}, (20, 2)),
+        (items, {"shift": 1}, (20, 2)),
+        (classes, {"follows": False, "steps": 10}, (40, 4)),
     ],
 )
-def test_that_of_a_wrong_loop_is_not(native, build, wrong):
+def test_that_of_a_wrong_loop_is_not(native, build, wrong, size):
     joint = native(build, seed=1)
     vars(joint).update(wrong)
-    z = joint.z_scores(40, steps=4, draws=400)
+    z = joint.z_scores(*size, draws=400)
     assert max(abs(value) for value in z.values()) > 5.0
 
 

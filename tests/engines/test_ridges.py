@@ -110,13 +110,13 @@ def test_a_predictor_that_changes_is_no_ridge():
 def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     joint = joint_distribution(build, seed=5)
     assert joint.step.alternation.ridges
-    z = joint.z_scores(60)
+    z = joint.z_scores(45)
     assert not {label: value for label, value in z.items() if abs(value) > 5.0}
 
 
 def test_a_wrong_jacobian_is_seen(joint_distribution, monkeypatch):
     monkeypatch.setattr(Ridge, "log_jacobian", 0)
-    z = joint_distribution(item_response, seed=5).z_scores(60)
+    z = joint_distribution(item_response, seed=5).z_scores(45)
     assert max(map(abs, z.values())) > 5.0
 
 
