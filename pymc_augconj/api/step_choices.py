@@ -343,9 +343,9 @@ class Refusals:
             raise UncertainEvidenceError(self._sentence(total, share))
         if not last:
             return None
-        return SamplerWarning(
-            WarningType.BAD_ACCEPTANCE, f"Refused values: {self._sentence(total, share)}", "warn"
-        )
+        found = self._sentence(total, share)
+        message = f"Refused values: {found}. Draws are right if next to no mass is there"
+        return SamplerWarning(WarningType.BAD_ACCEPTANCE, message, "warn")
 
     def _sentence(self, info: GibbsInfo, when: str) -> str:
         ranges = [
