@@ -414,7 +414,7 @@ def warm_up() -> float:
     The kernels do not depend on the model. Without this call the first call of
     :func:`~pymc_augconj.sample` on a machine compiles them. ``python -m pymc_augconj`` calls this
     function, for a container image or a CI job. Numba keeps the kernels beside the package, or in
-    the directory ``NUMBA_CACHE_DIR``, until the package is installed again.
+    the directory ``NUMBA_CACHE_DIR``, until a version of the package has others.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from pymc_augconj.engines.gibbs.state import State
 
 X = np.linspace(0.0, 1.0, 4)[:, None]
 COUNTS = np.array([4, 7, 5, 6, 3, 8, 5, 4])
-# So many that the level goes nearly all the way along their ridge, and σ nearly an exponential.
+# So many that the level goes nearly all the way along their ridge.
 MANY = np.tile(COUNTS, 20)
 
 
@@ -164,6 +164,7 @@ def test_what_is_no_parameter_of_a_level_keeps_its_moves():
 def ridge(draws=600, level=True):
     """Return draws of a and log r, (2, chain, draw), of counts of mean r σ(a)."""
     with pm.Model():
+        # So low that σ is nearly an exponential.
         rate, a = pm.Gamma("rate", 1.5, 0.002), pm.MvNormal("a", [-7.0], np.eye(1))
         pm.Poisson("y", mu=rate * pm.math.sigmoid(a[0] * np.ones(MANY.size)), observed=MANY)
         step = pac.AugmentedGibbs(sweeps=1)

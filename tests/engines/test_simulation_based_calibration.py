@@ -112,32 +112,34 @@ def smallest_p_value(ranks: np.ndarray) -> float:
 
 
 @pytest.fixture
-def _compiled(monkeypatch):
-    """Short chains as long ones are: where there is a loop it makes the steps that it can."""
+def _by_loop(monkeypatch):
+    """Let short chains have the compiled loop too, as long ones do."""
     monkeypatch.setattr(native_step, "_FEWEST", 0)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_by_loop")
 def test_ranks_are_uniform(joint_distribution):
     joint = joint_distribution(student_t_regression, seed=3)
     ranks, draws = calibrate(joint, replications=60)
+    assert joint.step._loop is not None
     # Draws that were correlated would make the ranks of an exact sampler too extreme.
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_by_loop")
 def test_ranks_with_held_sites_are_uniform(joint_distribution):
     joint = joint_distribution(poisson, seed=5)
     ranks, draws = calibrate(joint, replications=24)
+    assert joint.step._loop is not None
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_compiled")
+@pytest.mark.usefixtures("_by_loop")
 @pytest.mark.parametrize("build", STRUCTURED, ids=lambda build: build.__name__)
 def test_ranks_of_series_are_uniform(joint_distribution, build, monkeypatch):
     # So short a series is conditioned by dense matrices elsewhere.

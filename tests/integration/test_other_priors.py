@@ -144,6 +144,11 @@ def test_entries_and_densities_are_those_of_pymc():
     np.testing.assert_allclose(lp, model.compile_logp()(point), rtol=1e-8)
 
 
+def test_expectation_propagation_takes_one_predictor_for_each_observation():
+    with pytest.raises(pac.AugmentationError, match=r"\['b'\]: expected .* of one predictor"):
+        pac.fit("ep", model=model_of("NormalMixture with two means"), progressbar=False)
+
+
 def test_variational_engines_refuse_bounds():
     with pytest.raises(pac.AugmentationError, match="a density that is positive everywhere"):
         pac.fit("vgp", model=model_of("Uniform"), progressbar=False)

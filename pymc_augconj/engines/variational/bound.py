@@ -136,6 +136,8 @@ class BoundFamily:
     def _check_independence(self, rule: SiteRule, points: Sequence[Point]) -> None:
         """Raise if the rule assumes independence of predictors that share a latent."""
         sites, groups = self.model.sites, [rule.groups(site) for site in self.model.sites]
+        if all(len(own) == 1 for own in groups):
+            return
         try:
             find_components(self.model, groups, [[A(p) for A in self.model.maps] for p in points])
         except AugmentationError:

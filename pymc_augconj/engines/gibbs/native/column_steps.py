@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.engines.gibbs.elliptical import entry_slices
 from pymc_augconj.engines.gibbs.moves.column_kernel import choose_in_turn
@@ -28,7 +27,7 @@ from .column_matrices import (
     solve_triangle,
 )
 from .columns import Columns
-from .compilation import inner, inner_with_arrays
+from .compilation import inner, inner_with_arrays, outer_with_arrays
 from .held import gumbel
 from .kernel import draw_omega
 from .problem import Problem
@@ -294,7 +293,7 @@ def _write(p: Problem, c: Columns, w: Work, v: Array, output: Array, stats: Arra
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@outer_with_arrays
 def run_steps(
     rng: np.random.Generator, p: Problem, c: Columns, w: Work, u_prior: Learned, x_prior: Array,
     u_joint: Learned, x_joint: Array, u_likelihood: Learned, x_likelihood: Array, u: Learned,

@@ -6,9 +6,12 @@ would have some six hundred arguments, which take longer to compile than its ari
 
 from __future__ import annotations
 
-from hashlib import sha1
+from collections.abc import Callable, Iterator
+from hashlib import sha1, sha256
+from types import CodeType, ModuleType
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -148,10 +151,59 @@ class _OfInner(Compiler):
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}
 _INNER: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _OfInner}
-#: Compiles functions that make no arrays, so that none are counted: a call would count every array
-#: of a :class:`.Problem` and :class:`Work`, which takes longer than its arithmetic.
-WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False, "cache": True, **_OPTIONS}
-outer = njit(**WITHOUT_COUNTS)
+
+
+def _all_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _all_names(constant)
+
+
+def _digest(value: Any, seen: set[Any]) -> Iterator[bytes]:
+    """Yield what compiled code depends on, of a compiled function or a constant that it reads."""
+    function = getattr(value, "py_func", None)
+    if isinstance(value, tuple):
+        for each in value:
+            yield from _digest(each, seen)
+    elif isinstance(value, (bool, int, float, str, np.generic)):
+        yield repr(value).encode()
+    elif function is not None and function in seen:
+        yield function.__qualname__.encode()
+    elif function is not None:
+        seen.add(function)
+        code, known = function.__code__, function.__globals__
+        yield code.co_code
+        names = sorted(set(_all_names(code)))
+        read = [known[name] for name in names if name in known]
+        modules = [each for each in read if isinstance(each, ModuleType)]
+        read += [getattr(each, name) for each in modules for name in names if hasattr(each, name)]
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        yield from _digest((*code.co_consts, *cells, *read), seen)
+
+
+def _cached(**options: Any) -> Callable[[Any], Any]:
+    """Compile functions that Python calls, which Numba keeps while what they link is the same.
+
+    By itself it would keep them while their own file is the same, whatever files of the package
+    that they link have become, as in a later version.
+    """
+
+    def decorate(function: Any) -> Any:
+        compiled = njit(cache=True, **options)(function)
+        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if file is not None:
+            file._source_stamp = sha256(b"".join(_digest(compiled, set()))).digest()
+        return compiled
+
+    return decorate
+
+
+#: Compiles functions that Python calls and that make no arrays, so that none are counted: a call
+#: would count every array of a :class:`.Problem` and :class:`Work`, which takes longer than its
+#: arithmetic; and those that make arrays.
+outer = _cached(_nrt=False, nogil=True, **_OPTIONS)
+outer_with_arrays = _cached(error_model="numpy", nogil=True)
 #: The same of functions that only compiled ones call; and those of them that make arrays.
 inner = njit(**{**_INNER, "_nrt": False})
 inner_with_arrays = njit(**{**_INNER, "_nrt": True})

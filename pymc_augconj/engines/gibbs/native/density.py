@@ -238,7 +238,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     fit = 0.0
     for i in range(size):
         fit += half[i] * half[i]
-    if not _error(p, w, fit, log_det) <= SMALL_ERROR:
+    if not _error(p, w, fit) <= SMALL_ERROR:
         return False
     w.found[EVIDENCE] = 0.5 * (fit - log_det)
     w.found[FIT] = fit
@@ -253,13 +253,13 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
 
 
 @inner
-def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
+def _error(p: Problem, w: Work, fit: float) -> float:
     """Return the estimated rounding error of the log evidence, see :mod:`.linalg.dense`."""
     size, n, trace, total = w.s.size, w.s.size - w.corner.shape[0], 0.0, 0.0
-    # M is at least I: no eigenvalue is above its determinant, and H⁻¹ has no larger trace.
+    # M is at least I, so that the trace of H⁻¹, Σ Mᵢᵢ (M⁻¹)ᵢᵢ, is at most that of M.
     for i in range(size):
         trace += 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
-    rough = EPS * size * min(size * math.exp(min(log_det, 100.0)), trace)
+    rough = EPS * size * trace
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
     for i in range(size):

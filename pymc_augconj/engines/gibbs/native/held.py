@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.engines.gibbs.followed import (
     FARTHEST,
@@ -22,7 +21,7 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
-from .compilation import inner, inner_in_any_order, inner_with_arrays, outer
+from .compilation import inner, inner_in_any_order, inner_with_arrays, outer, outer_with_arrays
 from .entries import Design
 from .problem import Problem
 from .row_tapes import RowTapes
@@ -379,7 +378,7 @@ class Given(NamedTuple):
     base: float
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@outer_with_arrays
 def run_steps(
     rng: np.random.Generator,
     g: Given,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_augconj.auxiliary.polya_gamma.kernels import (
     LOG_2,
@@ -23,7 +22,7 @@ from pymc_augconj.linalg.sparse_kernels import solve
 from pymc_augconj.python_mode.tape_kernel import exp, log1p, run_tape
 from pymc_augconj.typing import Array, Index
 
-from .compilation import WITHOUT_COUNTS, inner, inner_with_arrays
+from .compilation import inner, inner_with_arrays, outer
 from .density import (
     ALONG_RIDGE,
     BY_ENSEMBLE,
@@ -305,7 +304,7 @@ def _move_along_ridges(
     return count
 
 
-@njit(**WITHOUT_COUNTS, nogil=True)
+@outer
 def run_steps(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, u: Learned, x: Array,
     u_likelihood: Learned, x_likelihood: Array, u_level: Learned, x_level: Array,
