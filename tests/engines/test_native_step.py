@@ -171,7 +171,7 @@ def held_sites():
 
 
 def held_without_hyperparameters_of_priors():
-    """Classes in order, whose cutpoints are learned; rates of a beta distribution."""
+    """Classes in order, whose cutpoints are learned; rates of a beta distribution; and angles."""
     start = np.array([-0.5, 0.5])
     c = pm.Normal("c", start, 1.0, initval=start, transform=pm.distributions.transforms.ordered)
     b, phi = pm.Normal("b", 0.0, 1.0, shape=2), pm.Gamma("phi", 3.0, 0.5)
@@ -179,6 +179,7 @@ def held_without_hyperparameters_of_priors():
     pm.OrderedProbit("y", eta=eta, cutpoints=c, observed=np.arange(40) % 3)
     p = pm.math.sigmoid(eta[:15])
     pm.Beta("y2", alpha=p * phi, beta=(1.0 - p) * phi, observed=np.linspace(0.1, 0.8, 15))
+    pm.VonMises("y3", mu=eta[:9], kappa=phi, observed=np.linspace(-2.0, 2.5, 9))
 
 
 def held_predictors():
