@@ -344,7 +344,9 @@ class Refusals:
         if not last:
             return None
         found = self._sentence(total, share)
-        message = f"Refused values: {found}. If the posterior hardly has such values, all is well"
+        message = (
+            f"Refused values: {found}. Draws are right if the posterior hardly has such values"
+        )
         return SamplerWarning(WarningType.BAD_ACCEPTANCE, message, "warn")
 
     def _sentence(self, info: GibbsInfo, when: str) -> str:

@@ -102,6 +102,7 @@ def test_refused_values_are_counted_and_named():
         warning = refusals.count(info(refusals=int(bool(refused)), refused=refused), last=k == 199)
         assert (warning is None) == (k < 199)
     assert "in 2 of 200 updates at 'rho' from 7 to 24" in warning.message
+    assert "Draws are right if the posterior hardly has such values" in warning.message
 
 
 def test_many_refusals_end_a_chain():

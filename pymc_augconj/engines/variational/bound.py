@@ -128,10 +128,11 @@ class BoundFamily:
         size = self.preferred.order(model.blocks, groups)
         self.solver.preferred.scratch = np.empty((size, size), order="F")
         self.y = [site.y(points[0]) for site in model.sites]
-        in_turn = rule is not None and rule.monotone
-        self.stages = stages_in_turn(model, self.layout.coupling) if in_turn else [Stage()]
+        self.stages = [Stage()]
         if rule is not None:
             self._check_independence(rule, points)
+            if rule.monotone:
+                self.stages = stages_in_turn(model, self.layout.coupling)
 
     def _check_independence(self, rule: SiteRule, points: Sequence[Point]) -> None:
         """Raise if the rule assumes independence of predictors that share a latent."""

@@ -161,7 +161,7 @@ def _all_names(code: CodeType) -> Iterator[str]:
 
 
 def _digest(value: Any, seen: set[Any]) -> Iterator[bytes]:
-    """Yield what compiled code depends on, of a compiled function or a constant that it reads."""
+    """Yield code, options and constants of a compiled function and of all that it calls."""
     function = getattr(value, "py_func", None)
     if isinstance(value, tuple):
         for each in value:
@@ -174,6 +174,9 @@ def _digest(value: Any, seen: set[Any]) -> Iterator[bytes]:
         seen.add(function)
         code, known = function.__code__, function.__globals__
         yield code.co_code
+        options = value.targetoptions.items()
+        # Sets of names are in another order in each process.
+        yield repr([(k, sorted(v) if isinstance(v, set) else v) for k, v in options]).encode()
         names = sorted(set(_all_names(code)))
         read = [known[name] for name in names if name in known]
         modules = [each for each in read if isinstance(each, ModuleType)]
@@ -183,17 +186,18 @@ def _digest(value: Any, seen: set[Any]) -> Iterator[bytes]:
 
 
 def _cached(**options: Any) -> Callable[[Any], Any]:
-    """Compile functions that Python calls, which Numba keeps while what they link is the same.
+    """Compile functions that Python calls; Numba keeps them until code that they link changes.
 
-    By itself it would keep them while their own file is the same, whatever files of the package
-    that they link have become, as in a later version.
+    Numba itself compares the file of the function alone. It would run code of an older version of
+    the package where only files of functions that are called have changed.
     """
 
     def decorate(function: Any) -> Any:
         compiled = njit(cache=True, **options)(function)
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if file is not None:
-            file._source_stamp = sha256(b"".join(_digest(compiled, set()))).digest()
+            digest = sha256(b"".join(_digest(compiled, set()))).digest()
+            file._source_stamp = file._source_stamp, digest
         return compiled
 
     return decorate

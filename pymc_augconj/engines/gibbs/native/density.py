@@ -259,9 +259,9 @@ def _error(p: Problem, w: Work, fit: float) -> float:
     # M is at least I, so that the trace of H⁻¹, Σ Mᵢᵢ (M⁻¹)ᵢᵢ, is at most that of M.
     for i in range(size):
         trace += 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
-    rough = EPS * size * trace
-    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
-        return 0.5 * rough * (1.0 + fit) + EPS * fit
+    bound = 0.5 * EPS * size * trace * (1.0 + fit) + EPS * fit
+    if bound <= SMALL_ERROR:
+        return bound
     for i in range(size):
         inverse = w.values[i] if i < n else 1.0 / w.corner[i - n, i - n]
         total += (1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2) * inverse**2
