@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -193,29 +193,36 @@ class FilterPosterior(Posterior):
         return np.concatenate(parts, axis=-1)
 
     def root(self, nu: Array) -> Array:
-        return self._moved(nu, 0.0, 0.0)
+        return self._moved(nu)
 
     def apply(self, nu: Array) -> Array:
         # Of one ν without the mean, which takes as long.
-        is_one = nu.size == self.size
-        return self._moved(nu, self._z, self.coefficients) if is_one else super().apply(nu)
+        return self._moved(nu, True) if nu.size == self.size else super().apply(nu)
 
-    def _moved(self, nu: Array, z: Any, coefficients: Any) -> Array:
+    def _moved(self, nu: Array, is_about_mean: bool = False) -> Array:
         own, n = self.values, self.values.n_latents
-        beta = coefficients + solve_triangle(self._chol_M, nu[..., own.border], True)
-        away = self._noise_std * nu[..., n:] - z
+        beta = solve_triangle(self._chol_M, nu[..., own.border], True)
+        away = self._noise_std * nu[..., n:]
+        if is_about_mean:
+            beta += self.coefficients
+            away -= self._z
         if beta.shape[-1]:
             away += beta @ self._shared
-        start, away, solved = self._simulated(nu[..., :n][..., own.places], away)
-        start -= self._through_cov(away, solved)
-        return self._joined(start, beta)
+        return self._joined(self._simulated(nu[..., :n][..., own.places], away), beta)
 
-    def _simulated(self, x: Array, away: Array) -> list[Array]:
-        """Return S x, w = S x + ``away`` and C⁻¹w."""
+    def _simulated(self, x: Array, away: Array) -> Array:
+        """Return S x − K C⁻¹w with w = S x + ``away``."""
         roots = [b.factor for b in self._blocks for _ in range(b.block.copies)]
         given = zip(self._factors, roots, self._split(x), self._split(away), strict=True)
         parts = [f.simulated(root, u, w) for f, root, u, w in given]
-        return [_merged(found).reshape(x.shape) for found in zip(*parts, strict=True)]
+        start, solved, largest = zip(*parts, strict=True)
+        of_w = _merged(solved).reshape(x.shape)
+        if max(largest) <= self._many_stds:
+            # K C⁻¹w is w − Λᵤ⁻¹C⁻¹w.
+            found = of_w / self._precision
+            found -= away
+            return found
+        return _merged(start).reshape(x.shape) - self._by_block("apply_cov", of_w)
 
     def pull(self, slope: Array) -> Array:
         own = self.values
@@ -225,8 +232,8 @@ class FilterPosterior(Posterior):
         found = self._joined(self._by_block("scale_transpose", outside - w), of_border)
         return np.concatenate([found, -self._noise_std * w], axis=-1)
 
-    def stretches(self, rng: np.random.Generator) -> list[tuple[Index, Index]]:
-        return self.values.stretches(self._blocks, self.size, rng)
+    def stretches(self, rng: np.random.Generator) -> list[tuple[Index, Index, Index]]:
+        return self.values.stretches(self._blocks, rng)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         own = self.values

@@ -80,9 +80,9 @@ class MarkovValues:
         return [u[..., a:b] for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
 
     def stretches(
-        self, priors: Sequence[MarkovPrior], size: int, rng: Generator
-    ) -> list[tuple[Index, Index]]:
-        """Return the stretches of a posterior, see :class:`.Posterior`; ``size`` is that of ν."""
+        self, priors: Sequence[MarkovPrior], rng: Generator
+    ) -> list[tuple[Index, Index, Index]]:
+        """Return the stretches of a posterior, see :class:`.Posterior`."""
         phases: list[Array] = []
         for b in priors:
             rate = b.inputs.parameters(b.array)[1].min() / _PERIOD
@@ -92,17 +92,20 @@ class MarkovValues:
         sets, share, n = [], rng.random(), self.n_latents
         for shift in (share, share + 0.5):
             numbers: list[Index] = []
+            are_moved = []
             for at in phases:
                 count = int(numbers[-1].max()) + 1 if numbers else 0
-                numbers.append(count + (at + shift).astype(np.intp))
-            number, of_nu = np.concatenate(numbers), np.full(size, -1)
-            is_moved = np.abs((np.concatenate(phases) + shift) % 1.0 - 0.5) < 0.25
-            of_nu[:n][self.places] = of_nu[n:] = np.where(is_moved, number, -1)
-            sets.append((of_nu, number[self.index]))
-        of_nu = np.full(size, -1)
-        of_nu[self.border] = 0
-        sets.append((of_nu, np.zeros_like(self.index)))
-        return sets if self.border.size else sets[:-1]
+                shifted = at + shift
+                own = shifted.astype(np.intp)
+                shifted -= own
+                are_moved.append(np.abs(shifted - 0.5) < 0.25)
+                numbers.append(count + own)
+            number, moved = np.concatenate(numbers), np.flatnonzero(np.concatenate(are_moved))
+            of_nu = np.concatenate([np.arange(n)[self.places][moved], n + moved])
+            sets.append((of_nu, np.tile(number[moved], 2), number[self.index]))
+        if self.border.size:
+            sets.append((self.border, np.zeros_like(self.border), np.zeros_like(self.index)))
+        return sets
 
 
 class _Given:

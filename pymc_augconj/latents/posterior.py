@@ -77,12 +77,12 @@ class Posterior(ABC):
         """Return x, a draw from the posterior for ν ~ N(0, I)."""
         return self.latent_mean + self.root(nu)
 
-    def stretches(self, rng: Generator) -> list[tuple[Index, Index]]:
+    def stretches(self, rng: Generator) -> list[tuple[Index, Index, Index]]:
         """Return sets of stretches of ν that move the predictors of groups of rows apart.
 
-        Each is the number of the stretch that an entry of ν is in, −1 for none, and of the one
-        that may move a merged row. All sets together have every entry once; there are none where
-        hardly more than one stretch would be all.
+        Each is the entries of ν in a stretch, its number, and that of the one that may move a
+        merged row. All sets together have every entry once; there are none where hardly more than
+        one stretch would be all.
         """
         return []
 

@@ -317,13 +317,12 @@ class MarkovFactor:
         self.inputs.kernels.forward(*given, 1.0 / self.pivots, rows, False)
         return self._finished(rows).reshape(x.shape)
 
-    def simulated(self, root: MarkovFactor, x: Array, away: Array) -> tuple[Array, Array, Array]:
-        """Return u = S x by another factor S, w = u + ``away``, and (K + D)⁻¹ w, as rows."""
-        x, away, back = self._rows(x), self._rows(away), self.inputs.back
-        half, given = np.empty_like(x), (self._A, self.inputs.step, self._loaded)
+    def simulated(self, root: MarkovFactor, x: Array, away: Array) -> tuple[Array, Array, float]:
+        """Return u = S x by another factor S and (K + D)⁻¹ w for w = u + ``away``, and max |w|."""
+        x, away, given = self._rows(x), self._rows(away), (self._A, self.inputs.step, self._loaded)
         of_both = root._gain, root.roots, self._gain, self.pivots
-        self.inputs.kernels.simulate(*given, *of_both, x, away, half)
-        return back(x), back(away), self._finished(half)
+        largest = self.inputs.kernels.simulate(*given, *of_both, x, away)
+        return self.inputs.back(x), self._finished(away), largest
 
     def _finished(self, rows: Array) -> Array:
         given = self._A, self.inputs.step, self._loaded, self._gain

@@ -103,7 +103,8 @@ class Passes(NamedTuple):
     s⁻¹ L⁻¹ x: two chains of operations take no longer than one. ``forward`` and ``backward``
     overwrite rows of values in order with products of L or, unless they are products, its inverse
     with D^½ = ``scale`` on its right; and of Lᵀ or its inverse with it on its left. ``simulate``
-    multiplies rows x by a factor, adds them to others, and writes s⁻¹ L⁻¹ of these.
+    multiplies rows x by a factor, and overwrites others with s⁻¹ L⁻¹ of their sum, whose largest
+    entry it returns.
 
     ``loaded`` are the loadings of every input, (n, B), or of all, (1, B), and for each process a
     group of the state: its first entry o, its order m, the first entry q of its block in A, Q and
@@ -326,11 +327,12 @@ def _simulate(size: int) -> Any:
     @njit(cache=True)
     def simulate(
         A: Array, step: Index, loaded: tuple[Array, Index], of_x: Array, scale: Array, gain: Array,
-        pivots: Array, x: Array, away: Array, half: Array,
-    ) -> None:  # fmt: skip
+        pivots: Array, x: Array, away: Array,
+    ) -> float:  # fmt: skip
         h, groups = loaded
         d = size if size > 0 else gain.shape[1]
         state, moved, load = np.zeros((2, len(x), d)), np.zeros((2, d)), np.zeros(d)
+        largest = 0.0
         _load(h, groups, 0, load)
         for i in range(step.size):
             g, inverse = step[i], 1.0 / pivots[i]
@@ -348,12 +350,14 @@ def _simulate(size: int) -> Any:
                     known += load[j] * moved[1, j]
                 e = x[r, i] * scale[i]
                 x[r, i] = e + mean
-                away[r, i] += x[r, i]
-                new = away[r, i] - known
-                half[r, i] = new * inverse
+                w = away[r, i] + x[r, i]
+                largest = max(largest, abs(w))
+                new = w - known
+                away[r, i] = new * inverse
                 for j in range(d):
                     state[0, r, j] = moved[0, j] + of_x[i, j] * e
                     state[1, r, j] = moved[1, j] + gain[i, j] * new
+        return largest
 
     return simulate
 

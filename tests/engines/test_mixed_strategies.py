@@ -57,7 +57,7 @@ def largest_z_score(recognition, held, *, wrong: bool = False) -> float:
     sampler = GibbsSampler(model, make_plan(model, held), start, probes, 1, sites)
     assert [part.tilted is None for part in sampler.parts] == [False, True]
     if wrong:
-        sampler.parts[0].tilted._by_level = lambda etas, point=None: np.zeros((len(etas), 1))
+        sampler.parts[0].tilted._by_row = lambda etas, point=None: np.zeros(etas.shape)
     rng, update = np.random.default_rng(1), SliceUpdate(1)
     updates = {"collapsed f": lambda target, x, rng: update(target, x, rng, tune=False)}
     point, draws = sampler.dispersed(rng, start), np.empty((400, 5))

@@ -11,6 +11,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.engines.gibbs import elliptical
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_filter import FilterPosterior, FilterSolver
@@ -328,7 +329,7 @@ def test_stretches_keep_latents_that_the_data_were_drawn_from(turned, monkeypatc
     found = FilterPosterior.stretches
 
     def beside(self, rng):
-        return [(of_nu, np.roll(rows, turned * 2_500)) for of_nu, rows in found(self, rng)]
+        return [(*of_nu, np.roll(rows, turned * 2_500)) for *of_nu, rows in found(self, rng)]
 
     monkeypatch.setattr(FilterPosterior, "stretches", beside)
     step, x, v, y = counts_with_their_latents()
@@ -344,6 +345,17 @@ def test_stretches_keep_latents_that_the_data_were_drawn_from(turned, monkeypatc
     tilted, eta = step._sampler.parts[0].tilted, step._sampler.chain.predictor(point)
     assert np.isclose(tilted.value, tilted.residual(eta), rtol=1e-9) == (turned == 0)
     assert (abs(np.mean(z[5:])) < 5.0) == (turned == 0)
+
+
+def test_stretches_that_find_no_point_stay(monkeypatch):
+    monkeypatch.setattr(elliptical, "_LARGEST_TRIALS", 1)
+    step, _, v, _ = counts_with_their_latents()
+    step.step({"f_rotated_": v})
+    step._sites.lam = 0.5 * step._sites.lam
+    point, (stats,) = step.step({"f_rotated_": v})
+    tilted, eta = step._sampler.parts[0].tilted, step._sampler.chain.predictor(point)
+    assert stats["elliptical_trials"] == 1.0
+    np.testing.assert_allclose(tilted.value, tilted.residual(eta), rtol=1e-9)
 
 
 @pytest.mark.parametrize(("orders", "copies"), [([1], 1), ([2], 2), ([3], 1), ([2, 3, 1], 1)])
@@ -364,12 +376,13 @@ def test_stretches_move_rows_of_their_own(orders, copies, level):
     sites = groups.sites(rng.normal(size=n), level * rng.gamma(1.0, size=n), prior.offset)
     posterior = FilterSolver([beta.block, block], groups).posterior(prior, sites)
     sets, nu = posterior.stretches(rng), rng.standard_normal(posterior.size)
-    np.testing.assert_array_equal(sum(of_nu >= 0 for of_nu, _ in sets), 1)
-    for of_nu, of_rows in sets:
-        for j in np.unique(of_nu[of_nu >= 0]):
-            eta = prior.predictor(
-                posterior.innovations(posterior.root(np.where(of_nu == j, nu, 0.0)))
-            )
+    moved = np.sort(np.concatenate([moved for moved, *_ in sets]))
+    np.testing.assert_array_equal(moved, np.arange(nu.size))
+    for moved, of_moved, of_rows in sets:
+        for j in np.unique(of_moved):
+            at = np.zeros(nu.size)
+            at[moved[of_moved == j]] = nu[moved[of_moved == j]]
+            eta = prior.predictor(posterior.innovations(posterior.root(at)))
             assert np.abs(eta[of_rows == j]).max() > 1e-4
             assert np.abs(eta[of_rows != j]).max(initial=0.0) < 1e-11
 

@@ -94,6 +94,19 @@ class Levels:
     count: int
 
 
+def _sums(by_row: Array, of_rows: Index | None = None, count: int = 1) -> Array:
+    """Return r of every level, (…, levels), from that of its rows, (…, n); −∞ where it is none."""
+    with np.errstate(invalid="ignore"):
+        if of_rows is None:
+            total = by_row.sum(axis=-1, keepdims=True)
+        else:
+            rows = by_row.reshape(-1, of_rows.size)
+            total = np.array([np.bincount(of_rows, each, count) for each in rows])
+            total = total.reshape(*by_row.shape[:-1], count)
+    total[~np.isfinite(total)] = -np.inf
+    return np.asarray(total)
+
+
 class Tilted:
     """Log ratio r of the densities of one part to its held sites, and moves that correct for it.
 
@@ -124,7 +137,7 @@ class Tilted:
         self._nu = np.empty((0, 0))
         # The last posterior of move 3, and x of every ν_k there.
         self._at: tuple[Posterior | None, Array] = (None, self._nu)
-        # The same, parameters, and r of every ν_k; and the chosen ν_k and r there.
+        # The same, parameters, and r of every ν_k by row; and the chosen ν_k and r there.
         self._ratios: tuple[Posterior | None, list[Any], Array] = (None, [], self._nu)
         self._present: Array | None = None
         self._chosen: tuple[Posterior | None, Array] = (None, self._nu)
@@ -168,16 +181,15 @@ class Tilted:
 
     def residual(self, eta: Array, point: Point | None = None) -> Array:
         """Return r at the part's predictors η, (n,) or (count, n); −∞ outside the support."""
-        total = self._by_level(np.atleast_2d(eta), point).sum(axis=-1)
+        total = _sums(self._by_row(np.atleast_2d(eta), point))[:, 0]
         return total if eta.ndim == 2 else total[0]
 
-    def _by_level(
-        self, etas: Array, point: Point | None = None, rows: Index | None = None,
-        levels: Levels | None = None,
-    ) -> Array:  # fmt: skip
-        """Return r of every level, (count, levels); of some rows alone, which ``etas`` are of."""
-        levels = levels or self._levels
-        total = np.zeros((len(etas), levels.count if levels else 1))
+    def _by_row(self, etas: Array, point: Point | None = None, rows: Index | None = None) -> Array:
+        """Return r of every row, (count, n); of some rows alone, which ``etas`` are of.
+
+        That of an observation with several predictors is in the row of one of them.
+        """
+        total = np.empty(0)
         for data, how, span in self._held:
             at, own = span.rows, None
             if rows is not None:
@@ -188,13 +200,10 @@ class Tilted:
             params = data.params if point is None else data.site.params(point)
             with np.errstate(all="ignore"):
                 found = how.residuals(data.y, eta, params, own)
-            if levels is None:
-                total += found.sum(axis=-1, keepdims=True)
-                continue
-            of_rows = levels.of_rows[at if rows is None else rows[at]]
-            for one, values in zip(total, found, strict=True):
-                one += np.bincount(of_rows, values, levels.count)
-        total[~np.isfinite(total)] = -np.inf
+            if found.shape == etas.shape:
+                return found
+            total = total if total.size else np.zeros(etas.shape)
+            total[:, at.start : at.start + found.shape[1]] = found
         return total
 
     def residual_of(self, given: Conditional, nu: Array) -> tuple[float, Array]:
@@ -239,34 +248,40 @@ class Tilted:
         known, self._start = self._start, math.nan
         if math.isfinite(known) and self.ensemble == 1:
             return known
-        return float(np.logaddexp.reduce(self._ratios_at(given)).sum())
+        return float(np.logaddexp.reduce(self._by_level(self._ratios_at(given))).sum())
+
+    def _by_level(self, by_row: Array) -> Array:
+        """Return r of every level from that of its rows."""
+        levels = self._levels
+        return _sums(by_row) if levels is None else _sums(by_row, levels.of_rows, levels.count)
 
     def _ratios_at(self, given: Conditional) -> Array:
-        """Return r of every ν_k by level, which the end of a slice asks for once more."""
+        """Return r of every ν_k by row, which the end of a slice asks for once more."""
         params = [data.params for data, *_ in self._held]
         posterior, known, found = self._ratios
         if posterior is not given.posterior or any(map(is_not, params, known)):
-            found = self._by_level(given.predictor(self._carried(given.posterior)))
+            found = self._by_row(given.predictor(self._carried(given.posterior)))
             self._ratios = given.posterior, params, found
         return found
 
     def choose(self, rng: Generator, given: Conditional) -> Array:
         """Draw κ of every level; return the coordinates of its latents."""
-        residual, x = self._ratios_at(given), self._carried(given.posterior)
-        self._at = None, x
+        by_row, x = self._ratios_at(given), self._carried(given.posterior)
+        residual, self._at = self._by_level(by_row), (None, x)
         # Draws from probabilities that are known by their logarithms, up to a constant.
         kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)
-        self._present = residual[kappa, np.arange(kappa.size)]
         if self._levels is None:
+            self._present = by_row[kappa[0]]
             self._chosen = given.posterior, self._nu[kappa[0]]
             return np.asarray(x[kappa[0]])
+        self._present = by_row[kappa[self._levels.of_rows], np.arange(by_row.shape[1])]
         v = given.posterior.whitened(x)[kappa[self._levels.of_latents], np.arange(x.shape[1])]
         return given.posterior.coordinates(v)
 
     def _values(self, eta: Array) -> Array:
-        """Return r of every level at the present predictors."""
+        """Return r of every row at the present predictors."""
         known, self._present = self._present, None
-        return self._by_level(eta[None])[0] if known is None else known
+        return self._by_row(eta[None])[0] if known is None else known.copy()
 
     # -- move 4 -------------------------------------------------------------------------------
 
@@ -283,7 +298,7 @@ class Tilted:
             return x
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(current), given.predictor(mean)
-        here, value = eta - centre, float(self._values(eta).sum())
+        here, value = eta - centre, float(_sums(self._values(eta))[0])
         count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.root(rng.standard_normal((count, posterior.size)))
@@ -318,69 +333,72 @@ class Tilted:
         """Return the same, each level by ellipses of its own."""
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
-        here, away = eta - centre, posterior.whitened(current) - posterior.whitened(mean)
-        values, count = self._values(eta), self._slices or 1
-        for _ in range(count):
+        away, by_row = posterior.whitened(current) - posterior.whitened(mean), self._values(eta)
+        for _ in range(self._slices or 1):
             other = posterior.apply(rng.standard_normal(posterior.size))
             there = given.predictor(other) - centre
-            cos, sin, values = self._turn(rng, levels, values, (centre, here, there), info)
+            cos, sin = self._turn(rng, levels, (eta, by_row), (eta - centre, there), info)
             other = posterior.whitened(other) - posterior.whitened(mean)
             away = cos[levels.of_latents] * away + sin[levels.of_latents] * other
-        self.value = float(values.sum())
+        self.value = float(by_row.sum())
         return posterior.coordinates(posterior.whitened(mean) + away)
 
     def _draw_stretches(
         self, rng: Generator, given: Conditional, current: Array,
-        sets: list[tuple[Index, Index]], info: GibbsInfo,
+        sets: list[tuple[Index, Index, Index]], info: GibbsInfo,
     ) -> Array:  # fmt: skip
         """Return the same, each stretch of ν by an ellipse of its own."""
         posterior, eta, (known, nu) = given.posterior, given.predictor(current), self._chosen
         # Of these latents alone.
-        self._chosen = None, nu
+        self._chosen, by_row = (None, nu), self._values(eta)
         if known is not posterior:
             nu = posterior.solve(rng, current)
-        for of_nu, of_groups in sets * (self._slices or 1):
-            levels = Levels(self._groups.expand(of_groups), of_nu, int(of_groups.max()) + 1)
-            moves, fresh = of_nu >= 0, rng.standard_normal(nu.size)
-            both = np.where(moves, [nu, fresh], 0.0)
+        for moved, of_moved, of_groups in sets * (self._slices or 1):
+            levels = Levels(self._groups.expand(of_groups), of_moved, int(of_groups.max()) + 1)
+            both, fresh = np.zeros((2, nu.size)), rng.standard_normal(moved.size)
+            both[:, moved] = nu[moved], fresh
             here, there = given.predictor(posterior.root(both)) - given.prior.offset
-            values, centre = self._by_level(eta[None], levels=levels)[0], eta - here
-            cos, sin, values = self._turn(rng, levels, values, (centre, here, there), info)
-            nu = np.where(moves, cos[of_nu] * nu + sin[of_nu] * fresh, nu)
-            eta = centre + here
-        self.value = float(values.sum())
+            cos, sin = self._turn(rng, levels, (eta, by_row), (here, there), info)
+            nu[moved] = cos[of_moved] * nu[moved] + sin[of_moved] * fresh
+        self.value = float(by_row.sum())
         return posterior.apply(nu)
 
     def _turn(
-        self, rng: Generator, levels: Levels, values: Array, ellipse: tuple[Array, Array, Array],
-        info: GibbsInfo,
-    ) -> tuple[Array, Array, Array]:  # fmt: skip
-        """Return cos φ and sin φ of every level, and r there; move ``here`` to that point.
+        self, rng: Generator, levels: Levels, present: tuple[Array, Array],
+        ellipse: tuple[Array, Array], info: GibbsInfo,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Return cos φ and sin φ of every level; move ``present``, η and r of every row, there.
 
-        ``ellipse`` has the predictors of its centre, and of two of its points relative to that.
+        ``ellipse`` has the predictors of its two points relative to its centre, the present first.
         """
-        centre, here, there = ellipse
-        left = [np.arange(centre.size)]
+        (eta, by_row), (here, there) = present, ellipse
+        before, centre, left = (eta.copy(), by_row.copy()), eta - here, np.arange(eta.size)
 
         def residual(cos: Array, sin: Array, which: Index) -> Array:
+            nonlocal left
             if which.size == levels.count:
-                eta = centre + cos[levels.of_rows] * here + sin[levels.of_rows] * there
-                return self._by_level(eta[None], levels=levels)[0]
+                np.multiply(cos[levels.of_rows], here, out=eta)
+                np.add(eta, sin[levels.of_rows] * there, out=eta)
+                np.add(eta, centre, out=eta)
+                by_row[:] = self._by_row(eta[None])[0]
+                return _sums(by_row, levels.of_rows, levels.count)
             places = np.full(levels.count, -1)
             places[which] = np.arange(which.size)
             # Of levels that were left last time.
-            of = places[levels.of_rows[left[0]]]
-            rows = left[0] = left[0][of >= 0]
-            of = of[of >= 0]
-            eta = centre[rows] + cos[of] * here[rows] + sin[of] * there[rows]
-            return np.asarray(self._by_level(eta[None], rows=rows, levels=levels)[0, which])
+            of = places[levels.of_rows[left]]
+            left, of = left[of >= 0], of[of >= 0]
+            eta[left] = new = centre[left] + cos[of] * here[left] + sin[of] * there[left]
+            by_row[left] = found = self._by_row(new[None], rows=left)[0]
+            return _sums(found, of, which.size)
 
-        cos, sin, values, trials = elliptical_slices(rng, residual, values)
-        here *= cos[levels.of_rows]
-        here += sin[levels.of_rows] * there
+        values = _sums(by_row, levels.of_rows, levels.count)
+        cos, sin, _, trials = elliptical_slices(rng, residual, values)
+        if not sin.all():
+            stay = sin[levels.of_rows] == 0.0
+            eta[stay], by_row[stay] = before[0][stay], before[1][stay]
         info.trials += trials
         info.slices += 1
-        return cos, sin, values
+        return cos, sin
 
     def _follow(
         self, rng: Generator, given: Conditional, x: Array, info: GibbsInfo
