@@ -338,10 +338,9 @@ class TapeBuilder:
         if isinstance(op, AdvancedSubtensor) and isinstance(values[-1], Registers):
             return self._chosen(node, values)
         kind = next((kind for kind in _MOVING if isinstance(op, kind)), None)
-        adds = isinstance(op, IncSubtensor | AdvancedIncSubtensor) and not op.set_instead_of_inc
-        if kind is None or (adds and kind is AdvancedIncSubtensor):
+        if kind is None:
             raise NoTapeError(str(op))
-        if adds:
+        if isinstance(op, IncSubtensor | AdvancedIncSubtensor) and not op.set_instead_of_inc:
             return self._added(node, values)
         count = _MOVING[kind] or len(values)
         if any(isinstance(value, Registers) for value in values[count:]):
@@ -364,11 +363,17 @@ class TapeBuilder:
         return np.broadcast_to(found, np.broadcast_shapes(found.shape, last.index.shape))
 
     def _added(self, node: Apply, values: list[Any]) -> Index:
-        """Return x with y added to a part of it."""
+        """Return x with y added to a part of it, where an entry may be several times."""
         x, y = map(self._index, values[:2])
-        sets = IncSubtensor(node.op.idx_list, set_instead_of_inc=True)(*node.inputs).owner
-        place = np.arange(y.size, dtype=float).reshape(y.shape)
-        which = np.asarray(lower(sets)[0](np.full(x.shape, -1.0), place, *values[2:])).astype(int)
-        at, found = which >= 0, x.copy()
-        found[at] = self.apply("Add", x[at], y.ravel()[which[at]])
-        return found
+        is_slice = isinstance(node.op, IncSubtensor)
+        take = (Subtensor if is_slice else AdvancedSubtensor)(node.op.idx_list)
+        part = lower(take(node.inputs[0], *node.inputs[2:]).owner)[0]
+        at = np.asarray(part(np.arange(x.size).reshape(x.shape), *values[2:]))
+        left, added, found = at.ravel(), np.broadcast_to(y, at.shape).ravel(), x.ravel().copy()
+        while left.size:
+            entries, first = np.unique(left, return_index=True)
+            if first.size < left.size and getattr(node.op, "ignore_duplicates", False):
+                raise NoTapeError(str(node.op))
+            found[entries] = self.apply("Add", found[entries], added[first])
+            left, added = np.delete(left, first), np.delete(added, first)
+        return found.reshape(x.shape)
