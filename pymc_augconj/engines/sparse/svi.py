@@ -79,13 +79,10 @@ _WARM_UP = 0.5
 _WINDOW = 0.2
 
 
-class StochasticVariational:
-    """The engine ``method="svi"``: augmented updates where all likelihoods have them."""
-
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariances at the start raise."""
-        problem.model.require_support()
-        return _Run(problem).run()
+def fit_stochastic(problem: FitProblem) -> FitOutcome:
+    """Fit by ``"svi"``, augmented where all likelihoods are; raises as :func:`.fit_sparse`."""
+    problem.model.require_support()
+    return _Run(problem).run()
 
 
 class _Run:
