@@ -105,8 +105,7 @@ def read_transition(model: Model, name: str) -> Transition:
         pt.broadcast_to(mean.astype("float64"), (*batch, *core)),
         pt.broadcast_to(root.astype("float64"), root_shape),
     ]
-    inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
-    graphs = graph_replace(graphs, {model[key]: var for key, var in inputs.items()}, strict=False)
+    graphs, inputs = in_variables(model, graphs)
     refuse_foreign_variables(name, graphs)
     leaves = set(explicit_graph_inputs(graphs))
     names = tuple(key for key, var in inputs.items() if var in leaves)
