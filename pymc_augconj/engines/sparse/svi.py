@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ class _Run:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with self.rows, ignored:
+        with closing(self.rows), ignored:
             if self.sparse.first is None and (
                 not self.rule.monotone or self.problem.model.is_improper
             ):
