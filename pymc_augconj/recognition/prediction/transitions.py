@@ -84,8 +84,9 @@ def read_transition(model: Model, name: str) -> Transition:
     """Return the transition of series ``name``; AugmentationError if its steps are not normal."""
     series = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, _SERIES)]
     if name not in series:
+        listed = f"one of {series}" if series else "GaussianRandomWalk, AR, …: this model has none"
         raise AugmentationError(
-            f"steps: expected the name of a time series ({_listed(series)}), found {name!r}, "
+            f"steps: expected the name of a time series ({listed}), found {name!r}, "
             f"{_what(model, name)}; forecast a series, and compute from it what depends on it; a "
             "Gaussian process is predicted at new inputs, pac.predict(result, gp, Xnew)"
         )
@@ -148,10 +149,6 @@ def _diffusion(rv: Variable, x: Variable) -> tuple[Variable, Variable]:
     drift, diffusion = op.sde_fn(x[..., -1], *parameters)
     dt = pt.as_tensor(op.dt)
     return x[..., -1] + dt * drift, pt.sqrt(dt) * diffusion
-
-
-def _listed(names: list[str]) -> str:
-    return f"one of {names}" if names else "GaussianRandomWalk, AR, …: this model has none"
 
 
 def _what(model: Model, name: str) -> str:
