@@ -51,30 +51,23 @@ from pymc_augconj.results.predictions import (
 )
 from pymc_augconj.typing import Array, Generator
 
-
-@dataclass(frozen=True)
-class _ProcessDraws:
-    """Draws of a process at new inputs, (S, outputs, P), with draws of other variables."""
-
-    name: str
-    f_new: Array
-    draws: dict[str, np.ndarray]
-    sampled: Sampled
+# Draws of a process at new inputs, (S, outputs, P), and of other variables.
+_Drawn = tuple[Array, dict[str, np.ndarray], Sampled]
 
 
 def process_of_draws(tree: DataTree, request: Request) -> tuple[Variables, Sampled]:
     """Return a draw of f* | f for every posterior draw, and their averages."""
     check_draws(tree, request.whole, request.name)
-    drawn = _draw_process(tree, request, request.gps[0], [])
-    f_new, axes = drawn.f_new if request.outputs else drawn.f_new[:, 0], request.axes
+    f_new, _, sampled = _draw_process(tree, request, request.gps[0], [])
+    f_new, axes = f_new if request.outputs else f_new[:, 0], request.axes
     return {
         request.name: (("sample", *axes), f_new),
         f"{request.name}_mean": (axes, f_new.mean(axis=0)),
         f"{request.name}_std": (axes, f_new.std(axis=0)),
-    }, drawn.sampled
+    }, sampled
 
 
-def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _ProcessDraws:
+def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _Drawn:
     """Return a draw of f* | f for every posterior draw, with the variables ``names``."""
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
@@ -112,7 +105,7 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
         )
     if Z is not None:
         check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], request.jitter)
-    return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), draws, sampled)
+    return f_new.reshape(-1, outputs, len(Xnew)), draws, sampled
 
 
 def _typed_draws(
@@ -126,7 +119,7 @@ def _typed_draws(
 
 def _draw_markov(
     tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: MarkovProcess
-) -> _ProcessDraws:
+) -> _Drawn:
     """Return a draw of f* | f for every posterior draw, for a process in linear time."""
     model, Xnew, name = request.model, request.Xnew, gp.f.name
     evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
@@ -144,7 +137,7 @@ def _draw_markov(
         array, mean_old, mean_new, diagonal = parts(draw)
         away = process.draw(request.rng, array, own - mean_old, diagonal, joint=request.joint)
         f_new[draw] = mean_new + away
-    return _ProcessDraws(name, f_new, draws, sampled)
+    return f_new, draws, sampled
 
 
 def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:
@@ -152,10 +145,13 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
     for gp in request.gps:
         check_draws(tree, request.whole, gp.f.name)
     wanted = [*(h.name for h in read.lgm.hyperparameters), *read.other_entries()]
-    means = [kernel_function(request.model, gp, request.Xnew, ["mean_old"]) for gp in request.gps]
-    drawn = [_draw_process(tree, request, gp, wanted) for gp in request.gps]
-    draws = {name: value for each in drawn for name, value in each.draws.items()}
-    processes = [NewProcess(d.name, d.f_new, m) for d, m in zip(drawn, means, strict=True)]
+    draws: dict[str, np.ndarray] = {}
+    processes = []
+    for gp in request.gps:
+        f_new, own, _ = _draw_process(tree, request, gp, wanted)
+        mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
+        processes.append(NewProcess(gp.f.name, f_new, mean_old))
+        draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
     if read.site.likelihood.n_classes is None:
         return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)

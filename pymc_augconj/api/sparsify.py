@@ -12,7 +12,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.engines.base import FirstWeights, SparseProblem
 from pymc_augconj.engines.options import InducingOptions, Options, SVIOptions
-from pymc_augconj.engines.sparse.chunks import ChunkedData
+from pymc_augconj.engines.sparse.chunks import ChunkedData, ChunkedInputs
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.engines.sparse.weights import (
     SMALLEST_VAR,
@@ -288,7 +288,7 @@ def _inducing_of(
     for i, process in enumerate(processes):
         inputs: Any = process.inputs
         if data is not None and data.follows[i]:
-            inputs = data.inputs(i)
+            inputs = ChunkedInputs(data, i)
         found.append(_inputs_of(rng, process, inputs, given[process.name]))
     return found
 
@@ -328,16 +328,9 @@ _LARGEST = 0.1
 class SparseGibbs(PythonGibbs):
     """:class:`.AugmentedGibbs` for ``sparsified.model``, with all sites held."""
 
-    def __init__(
-        self,
-        vars: Sequence[Any] | None = None,
-        *,
-        model: Model | None = None,
-        sparsified: Sparsified,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, sparsified: Sparsified, **kwargs: Any) -> None:
         self._given: Sparsified | None = sparsified
-        super().__init__(vars, model=model, **kwargs)
+        super().__init__(**kwargs)
         # Has been read; the graphs of a model need not go to worker processes.
         self._given = None
 

@@ -12,7 +12,7 @@ from pymc.model import Model
 from scipy.special import logsumexp
 
 from pymc_augconj.engines.base import FitProblem
-from pymc_augconj.engines.nested.fit import NestedApproximations, everywhere
+from pymc_augconj.engines.nested.fit import everywhere, fit_nested
 from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
@@ -158,7 +158,7 @@ def _at_mean(read: Recognition, points: list[dict[str, Array]]) -> NestedPosteri
     options: dict[str, Any] = {"max_iter": 1000, "tol": _TOL, "options": NestedOptions()}
     start = {**read.start, **mean}
     problem = FitProblem(read.model, start, read.probes, (), lambda _: (0.0, {}), **options)
-    nested = NestedApproximations()(problem).nested
+    nested = fit_nested(problem).nested
     assert isinstance(nested, NestedPosterior)  # which this engine always returns
     return nested
 

@@ -7,6 +7,7 @@ axes and step sizes that it learns during tuning are kept from step to step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from pymc_augconj.engines.gibbs.elliptical import (
     elliptical_slice,
     entry_slices,
 )
-from pymc_augconj.engines.gibbs.state import Target
+from pymc_augconj.engines.gibbs.state import PointTarget
 from pymc_augconj.typing import Array, Generator
 
 # Length of the first window after which the covariance is re-estimated during tuning; windows
@@ -72,7 +73,7 @@ class SliceUpdate:
             "centre": None,
         }
 
-    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
+    def __call__(self, target: PointTarget, start: Array, rng: Generator, tune: bool) -> Array:
         """Return the next value."""
         state = self.state
         x, value = start, target(start)
@@ -142,7 +143,7 @@ class EllipticalUpdate(SliceUpdate):
         self.schedule = (1, 0)
         self._inverse, self._inverted = np.empty((0, 0)), None
 
-    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
+    def __call__(self, target: PointTarget, start: Array, rng: Generator, tune: bool) -> Array:
         centre, axes = self.state["centre"], self.state["axes"]
         if axes is None or centre is None:
             return super().__call__(target, start, rng, tune)
@@ -180,7 +181,7 @@ class MixedUpdate(EllipticalUpdate):
         super().__init__(size)
         self.schedule = (1 if size <= FEW else _ELLIPSES, 1)
 
-    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
+    def __call__(self, target: PointTarget, start: Array, rng: Generator, tune: bool) -> Array:
         if self.state["axes"] is None or not self.size:
             return super().__call__(target, start, rng, tune)
         for _ in range(self.schedule[0]):
@@ -194,7 +195,7 @@ class MixedUpdate(EllipticalUpdate):
 
 
 def _on_line(
-    target: Target, x: Array, value: float, axis: Array, width: float, max_steps: int,
+    target: PointTarget, x: Array, value: float, axis: Array, width: float, max_steps: int,
     rng: Generator,
 ) -> tuple[Array, float, float]:  # fmt: skip
     """Return the next point on a line through ``x``, its log density, and the interval's length.
@@ -266,10 +267,14 @@ class GradientUpdate(NUTS):
         self.max_treedepth = self.early_max_treedepth = self._MAX_TREEDEPTH
         self._reached_max_treedepth = 0
 
-    def __call__(self, target: Target, start: Array, rng: Generator, tune: bool) -> Array:
+    def __call__(self, target: PointTarget, start: Array, rng: Generator, tune: bool) -> Array:
         self.rng, self.tune = rng, tune
         self.potential.set_rng(rng)
-        self.integrator = CpuLeapfrogIntegrator(self.potential, _AsLogpDlogp(target))
+        # As PyMC's compiled log densities.
+        density: Any = SimpleNamespace(
+            dtype="float64", _raveled_inputs=True, _pytensor_function=target.value_and_gradient
+        )
+        self.integrator = CpuLeapfrogIntegrator(self.potential, density)
         moved, _ = self.astep(RaveledVars(np.array(start), ()))
         return moved.data
 
@@ -286,13 +291,3 @@ class GradientUpdate(NUTS):
         self.potential.sampling_state = learned["potential"]
         self.step_adapt.sampling_state = learned["step_adapt"]
         self.iter_count = learned["iter_count"]
-
-
-class _AsLogpDlogp:
-    """The interface of a compiled log density that PyMC's integrator needs."""
-
-    dtype = "float64"
-    _raveled_inputs = True
-
-    def __init__(self, target: Target) -> None:
-        self._pytensor_function = target.value_and_gradient

@@ -8,7 +8,7 @@ early while the gradient is large (Nocedal & Wright 2006, Numerical Optimization
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.model import Hyperparameter
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
@@ -50,6 +51,13 @@ class HyperClimb[E: Evaluation]:
     # Of all inner runs, numbered from 0 for each θ; bounds need not increase from one to the next.
     iterations: list[Iteration] = field(default_factory=list)
     gradient: dict[str, Array] = field(default_factory=dict)
+
+
+def entries_of(members: Sequence[Hyperparameter], x: Array) -> dict[str, Array]:
+    """Return the entries of hyperparameters, with the first axes of ``x``, (…, p)."""
+    parts = np.split(x, np.cumsum([h.size for h in members])[:-1], axis=-1)
+    pairs = zip(members, parts, strict=False)
+    return {h.value_name: np.array(own.reshape((*x.shape[:-1], *h.shape))) for h, own in pairs}
 
 
 class Search[E: Evaluation]:
@@ -132,11 +140,7 @@ class Search[E: Evaluation]:
 
     def point_of(self, x: Array) -> dict[str, np.ndarray]:
         """Return the problem's point with the members' entries replaced."""
-        point, start = dict(self.problem.point), 0
-        for h in self.members:
-            point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
-            start += h.size
-        return point
+        return {**self.problem.point, **entries_of(self.members, x)}
 
     def __call__(self, x: Array) -> tuple[float, Array]:
         try:

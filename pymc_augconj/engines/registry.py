@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pymc_augconj.engines.variational.bound import CoordinateAscent, VariationalGaussian
@@ -11,10 +12,10 @@ from pymc_augconj.errors import AugmentationError
 
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
-from .nested.fit import NestedApproximations
+from .nested.fit import fit_nested
 from .options import EPOptions, InducingOptions, NestedOptions, Options, SVIOptions, VGPOptions
-from .sparse.fit import SparseFit
-from .sparse.svi import StochasticVariational
+from .sparse.fit import fit_sparse
+from .sparse.svi import fit_stochastic
 from .variational.ascent import SiteFit
 
 FittingEngine = Callable[[FitProblem], FitOutcome]
@@ -51,15 +52,20 @@ class Engine:
 
 _BOUND = "lower bound"
 _RECORDS = (
-    Engine("cavi", SiteFit(CoordinateAscent), SparseFit(CoordinateAscent), _BOUND, InducingOptions),
-    Engine("vgp", SiteFit(VariationalGaussian), SparseFit(VariationalGaussian), _BOUND, VGPOptions),
+    Engine(
+        "cavi", SiteFit(CoordinateAscent), partial(fit_sparse, CoordinateAscent), _BOUND,
+        InducingOptions,
+    ),
+    Engine(
+        "vgp", SiteFit(VariationalGaussian), partial(fit_sparse, VariationalGaussian), _BOUND,
+        VGPOptions,
+    ),
     Engine("ep", ExpectationPropagation(), None, "approximate", EPOptions),
     Engine("qp", ExpectationPropagation(quantile=True), None, "EP's, approximate"),
     Engine(
-        "nested", NestedApproximations(), None, "approximate, integrated over hyperparameters",
-        NestedOptions,
+        "nested", fit_nested, None, "approximate, integrated over hyperparameters", NestedOptions
     ),
-    Engine("svi", None, StochasticVariational(), _BOUND, SVIOptions),
+    Engine("svi", None, fit_stochastic, _BOUND, SVIOptions),
 )  # fmt: skip
 ENGINES = {engine.name: engine for engine in _RECORDS}
 

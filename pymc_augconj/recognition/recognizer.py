@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,11 +119,8 @@ def _read(
     others = {name for site in sites for name in site.params.names}.union(
         predictors.offset.names, *(b.mean.names for b in blocks if b.mean is not None)
     )
-    vectors = _read_vectors(
-        space, points, list(terms.values()), lambda value, priors, wide: find_columns(
-            value, blocks, maps, others, priors, wide
-        )
-    )  # fmt: skip
+    columns_of = partial(find_columns, blocks, maps, others)
+    vectors = _read_vectors(space, points, list(terms.values()), columns_of)
     prior = log_prior(list(terms.values()), structure, space, densities)
     reading = LatentGaussianModel(
         blocks=blocks,

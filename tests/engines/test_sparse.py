@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -211,7 +213,7 @@ def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     whole = evaluated(family.sites, design, q)
     sums, mean, var = natural_sums(whole), whole.mean, whole.var
     by_theta = slopes_of(family, whole)
-    with RowsInMemory(family.model, family.sites) as source:
+    with closing(RowsInMemory(family.model, family.sites)) as source:
         batch = source.start(point, family.inducing, rows, lambda: q)
         batch.wait()
         assert batch.is_divided

@@ -309,16 +309,14 @@ def solve_qp(
     objective: EPObjective,
     start: tuple[Array, Array] | None = None,
     *,
-    damping: float = 1.0,
     tol: float = 1e-8,
     max_iter: int = 400,
-    accelerate: bool = True,
     report: Report | None = None,
 ) -> Climb[EPEvaluation]:
     """Find a fixed point of QP; its residual is evaluated with the δ of the state."""
     if start is None:
-        end = solve(objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate)
-        start = end.evaluation.h, end.evaluation.lam
+        end = solve(objective, tol=tol, max_iter=max_iter).evaluation
+        start = end.h, end.lam
     recorder = Recorder(objective, max_iter, tol, report)
     current = recorder.attempt(*start)
     if current is None:
@@ -337,9 +335,7 @@ def solve_qp(
         recorder.tol = max(_PART * current.residual, 0.5 * tol)
         recorder.objective = objective.shrunk(shrink)
         if not repelled:
-            following, failure = sweep_parallel(
-                recorder, current, damping=damping, accelerate=accelerate, patience=_PATIENCE
-            )
+            following, failure = sweep_parallel(recorder, current, patience=_PATIENCE)
             repelled = bool(failure) and recorder.left > 0
         if repelled:
             following, failure = _follow(recorder, objective, current, held, shrink)

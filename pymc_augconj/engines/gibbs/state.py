@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,31 +16,18 @@ from pymc_augconj.typing import Array, Generator
 
 from .coordinates import flatten, gradient_of, values_of
 
-
-class Target(Protocol):
-    """A log density of some hyperparameters, flattened, and its gradient where it has one."""
-
-    def __call__(self, x: Array) -> float:
-        """Return the log density at ``x``, up to a constant; −∞ outside the support."""
-
-    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
-        """Return the log density at ``x`` and its gradient."""
-
-
 #: The log density and its derivatives, by entry of the point.
 Gradient = Callable[[Point], tuple[float, Mapping[str, Array]]]
 #: Log densities of the entries of a vector, by the point.
 Densities = Callable[[Point], Array]
-#: ``(target, flat value, generator) -> new value``, which evaluates the flat value first.
-Update = Callable[[Target, Array, Generator], Array]
 
 
 class PointTarget:
-    """A :class:`Target` on the coordinates of some hyperparameters, see :mod:`.coordinates`.
+    """A log density of some hyperparameters' coordinates, see :mod:`.coordinates`.
 
-    A density that is no number, or infinite where a value over- or underflows, is taken as zero.
-    Raises AugmentationError if it is zero at the first value, above which everything would be
-    accepted.
+    It is up to a constant, −∞ outside the support, and may have a gradient. A density that is no
+    number, or infinite where a value over- or underflows, is taken as zero. Raises
+    AugmentationError if it is zero at the first value, above which everything would be accepted.
     """
 
     def __init__(
@@ -110,6 +97,10 @@ class PointTarget:
             bad = np.flatnonzero(~np.isfinite(found))[0]
             raise _refusal(self._members[0].name, f"{found[bad]} of entry {bad}")
         return found
+
+
+#: ``(target, flat value, generator) -> new value``, which evaluates the flat value first.
+Update = Callable[[PointTarget, Array, Generator], Array]
 
 
 def _refusal(names: str, found: object) -> AugmentationError:

@@ -24,8 +24,6 @@ from pymc_augconj.engines.variational.ascent import SiteFit
 from pymc_augconj.engines.variational.bound import VariationalGaussian
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .density import (
@@ -196,66 +194,60 @@ _SMALLEST_WEIGHT = 1e-6
 _MOST_CORRELATED = 1000
 
 
-class NestedApproximations:
-    """The engine ``method="nested"``."""
+def fit_nested(problem: FitProblem) -> FitOutcome:
+    """Fit by ``"nested"``; the sites of the result are those at the mode.
 
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; its sites are those at the mode.
-
-        Raises AugmentationError if there are too many hyperparameters for a design.
-        """
-        sizes = {h.name: h.size for h in problem.members}
-        if sum(sizes.values()) > LARGEST_DESIGN:
-            raise AugmentationError(
-                f"hyperparameters: expected at most {LARGEST_DESIGN} components, over which "
-                f"points integrate, found {sum(sizes.values())} ({sizes}); use pac.sample, "
-                "method='ep' with point estimates, or give some of them fixed values"
-            )
-        # On the unconstrained scale, in which they are integrated over.
-        problem = replace(problem, log_prior=_with_jacobian(problem.model))
-        name, search, best = self._maximise(problem)
-        surface = Surface(search)
-        family: Any = search.family
-        nested, log_mass, corrected = _nested(surface, problem, name)
-        end = best.climb.evaluation
-        failed = Counter(node.converged for node in surface.nodes.values())[False]
-        message = f"{len(nested.x)} points, sites by {name!r}; mode: {best.message}"
-        if failed:
-            message = f"sites did not converge at {failed} points; {message}"
-        posterior = end.posterior
-        return FitOutcome(
-            best.point, end.h, end.lam, log_mass, best.objective, family.at(best.point).prior,
-            family.priors.groups, family.preferred.name, best.converged and not failed, message,
-            search.iterations, best.gradient,
-            {"points": len(nested.x), "sites": name, **corrected,
-             "evaluations": search.evaluations},
-            evidence_error=posterior.error if isinstance(posterior, Posterior) else 0.0,
-            nested=nested,
-        )  # fmt: skip
-
-    def _maximise(self, problem: FitProblem) -> tuple[str, Search[Any], HyperClimb[Any]]:
-        """Return the method of the sites, the search and its maximum."""
-        chosen = NestedOptions.of(problem.options).sites
-        several = any(site.shape[0] > 1 for site in problem.model.sites)
-        names = [chosen] if chosen else ["vgp"] if several else ["ep", "vgp"]
-        for name in names:
-            search: Search[Any] = _ENGINES[name].search(problem)
-            try:
-                best = search.ascend()
-            except (NotPositiveDefiniteError, FloatingPointError):
-                if name == names[-1]:
-                    raise
-                continue
-            search.best = best
-            break
-        return name, search, best
+    Raises AugmentationError if there are too many hyperparameters for a design.
+    """
+    sizes = {h.name: h.size for h in problem.members}
+    if sum(sizes.values()) > LARGEST_DESIGN:
+        raise AugmentationError(
+            f"hyperparameters: expected at most {LARGEST_DESIGN} components, over which "
+            f"points integrate, found {sum(sizes.values())} ({sizes}); use pac.sample, "
+            "method='ep' with point estimates, or give some of them fixed values"
+        )
+    # On the unconstrained scale, in which they are integrated over.
+    lgm = problem.model
+    problem = replace(
+        problem, log_prior=lambda at: (float(lgm.log_prior(at)), dict(lgm.log_prior_gradient(at)))
+    )
+    name, search, best = _maximise(problem)
+    surface = Surface(search)
+    family: Any = search.family
+    nested, log_mass, corrected = _nested(surface, problem, name)
+    end = best.climb.evaluation
+    failed = Counter(node.converged for node in surface.nodes.values())[False]
+    message = f"{len(nested.x)} points, sites by {name!r}; mode: {best.message}"
+    if failed:
+        message = f"sites did not converge at {failed} points; {message}"
+    posterior = end.posterior
+    return FitOutcome(
+        best.point, end.h, end.lam, log_mass, best.objective, family.at(best.point).prior,
+        family.priors.groups, family.preferred.name, best.converged and not failed, message,
+        search.iterations, best.gradient,
+        {"points": len(nested.x), "sites": name, **corrected,
+         "evaluations": search.evaluations},
+        evidence_error=posterior.error if isinstance(posterior, Posterior) else 0.0,
+        nested=nested,
+    )  # fmt: skip
 
 
-def _with_jacobian(model: LatentGaussianModel) -> Any:
-    def log_prior(point: Point) -> tuple[float, dict[str, Array]]:
-        return float(model.log_prior(point)), dict(model.log_prior_gradient(point))
-
-    return log_prior
+def _maximise(problem: FitProblem) -> tuple[str, Search[Any], HyperClimb[Any]]:
+    """Return the method of the sites, the search and its maximum."""
+    chosen = NestedOptions.of(problem.options).sites
+    several = any(site.shape[0] > 1 for site in problem.model.sites)
+    names = [chosen] if chosen else ["vgp"] if several else ["ep", "vgp"]
+    for name in names:
+        search: Search[Any] = _ENGINES[name].search(problem)
+        try:
+            best = search.ascend()
+        except (NotPositiveDefiniteError, FloatingPointError):
+            if name == names[-1]:
+                raise
+            continue
+        search.best = best
+        break
+    return name, search, best
 
 
 def _nested(

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
+from pymc_augconj.engines.hyperparameters import entries_of
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
@@ -86,16 +87,11 @@ class NestedPosterior:
 
     def entries(self, x: Array) -> dict[str, Array]:
         """Return the entries of hyperparameters, with the first axes of ``x``, (…, p)."""
-        found, begin = {}, 0
-        for h in self.members:
-            part = x[..., begin : begin + h.size]
-            found[h.value_name] = part.reshape((*x.shape[:-1], *h.shape))
-            begin += h.size
-        return found
+        return entries_of(self.members, x)
 
     def point(self, x: Array) -> dict[str, Array]:
         """Return the point of one θ."""
-        return {**self.start, **{name: np.array(e) for name, e in self.entries(x).items()}}
+        return {**self.start, **self.entries(x)}
 
     def given(self, x: Array, h: Array, lam: Array) -> Given:
         """Return the latents given θ and sites; raises NotPositiveDefiniteError."""

@@ -88,10 +88,6 @@ class ChunkedData:
         self._read = executor.share(read)
         self.n_rows = sum(chunk.size for chunk, _ in chunks)
 
-    def inputs(self, process: int) -> ChunkedInputs:
-        """Return the inputs of a process, as an array of which rows can be taken."""
-        return ChunkedInputs(self, process)
-
     def submit(
         self, function: Callable[..., Any], number: int, which: Which, *more: Any
     ) -> Task[Any]:
@@ -102,7 +98,7 @@ class ChunkedData:
 
 @dataclass(frozen=True)
 class ChunkedInputs:
-    """The inputs of a process, which are in chunks."""
+    """The inputs of a process, which are in chunks, as an array of which rows can be taken."""
 
     data: ChunkedData
     process: int
@@ -127,10 +123,7 @@ class RowsInChunks:
     def __init__(self, data: ChunkedData, rule: SiteRule) -> None:
         self.data, self.rule, self.n_rows = data, rule, data.n_rows
 
-    def __enter__(self) -> RowsInChunks:
-        return self
-
-    def __exit__(self, *details: object) -> None:
+    def close(self) -> None:
         """Leave the executor to its owner."""
 
     def batches(self, rng: Generator, size: int) -> Iterator[ChunkRows]:

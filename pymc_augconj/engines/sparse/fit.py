@@ -304,32 +304,26 @@ def _unpacked(entries: Array, size: int) -> Array:
     return matrix
 
 
-class SparseFit:
-    """The fit of a site rule through inducing points."""
-
-    def __init__(self, rule: type[SiteRule]) -> None:
-        self.rule = rule
-
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariances at the start raise."""
-        rule = mean_field_rule(self.rule, problem.model)
-        several = [site.label for site in problem.model.sites if site.shape[0] > 1]
-        if several and VGPOptions.of(problem.options).structure == "full":
-            raise AugmentationError(
-                f"structure: expected 'factorised' for {several} through inducing points, got "
-                "'full'; leave it out, or fit without inducing points"
-            )
-        problem.model.require_support()
-        if rule.augmented:
-            problem.model.require_augmentation()
-            problem.model.require_bound()
-        chunked = problem.sparse is not None and problem.sparse.data is not None
-        family = (_ChunkedFamily if chunked else _Family)(problem, rule)
-        found = Search(family, problem, climb, lambda at, end: at.gradient(end)).ascend()
-        if rule.augmented:
-            problem.model.require_augmentation(found.point)
-        end = found.climb.evaluation
-        return outcome_of(
-            family.model, found.point, family.inducing, _weights_of(end), end.bound,
-            found.objective, found.converged, found.message, found.iterations, found.gradient,
-        )  # fmt: skip
+def fit_sparse(kind: type[SiteRule], problem: FitProblem) -> FitOutcome:
+    """Fit by a rule through inducing points; raises what the covariances at the start raise."""
+    rule = mean_field_rule(kind, problem.model)
+    several = [site.label for site in problem.model.sites if site.shape[0] > 1]
+    if several and VGPOptions.of(problem.options).structure == "full":
+        raise AugmentationError(
+            f"structure: expected 'factorised' for {several} through inducing points, got "
+            "'full'; leave it out, or fit without inducing points"
+        )
+    problem.model.require_support()
+    if rule.augmented:
+        problem.model.require_augmentation()
+        problem.model.require_bound()
+    chunked = problem.sparse is not None and problem.sparse.data is not None
+    family = (_ChunkedFamily if chunked else _Family)(problem, rule)
+    found = Search(family, problem, climb, lambda at, end: at.gradient(end)).ascend()
+    if rule.augmented:
+        problem.model.require_augmentation(found.point)
+    end = found.climb.evaluation
+    return outcome_of(
+        family.model, found.point, family.inducing, _weights_of(end), end.bound,
+        found.objective, found.converged, found.message, found.iterations, found.gradient,
+    )  # fmt: skip

@@ -193,7 +193,7 @@ class Batch:
 
 
 class Rows[R](Protocol):
-    """All rows of the data, of which ``R`` are some; a context manager that stops work."""
+    """All rows of the data, of which ``R`` are some."""
 
     n_rows: int
 
@@ -212,9 +212,8 @@ class Rows[R](Protocol):
     def start(self, point: Point, inducing: Sequence[Array], rows: R, posterior: Later) -> Batch:
         """Begin a minibatch at θ and at the posterior."""
 
-    def __enter__(self) -> Rows[R]: ...
-
-    def __exit__(self, *details: object) -> None: ...
+    def close(self) -> None:
+        """Stop work."""
 
 
 class RowsInMemory:
@@ -230,10 +229,7 @@ class RowsInMemory:
         self.executor = Executor()
         self.n_rows = model.n_observations
 
-    def __enter__(self) -> RowsInMemory:
-        return self
-
-    def __exit__(self, *details: object) -> None:
+    def close(self) -> None:
         self.executor.close()
 
     def batches(self, rng: Generator, size: int) -> Iterator[Index | slice]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -79,13 +80,10 @@ _WARM_UP = 0.5
 _WINDOW = 0.2
 
 
-class StochasticVariational:
-    """The engine ``method="svi"``: augmented updates where all likelihoods have them."""
-
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariances at the start raise."""
-        problem.model.require_support()
-        return _Run(problem).run()
+def fit_stochastic(problem: FitProblem) -> FitOutcome:
+    """Fit by ``"svi"``, augmented where all likelihoods are; raises as :func:`.fit_sparse`."""
+    problem.model.require_support()
+    return _Run(problem).run()
 
 
 class _Run:
@@ -135,7 +133,7 @@ class _Run:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with self.rows, ignored:
+        with closing(self.rows), ignored:
             if self.sparse.first is None and (
                 not self.rule.monotone or self.problem.model.is_improper
             ):

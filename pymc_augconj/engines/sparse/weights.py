@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -188,7 +189,7 @@ def weights_model(
     # The terms of PyMC's density of entries are those of the whole process.
     hyper = tuple(replace(h, entries=None) for h in lgm.hyperparameters)
     found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites, hyperparameters=hyper)
-    return replace(found, predictor=_Predictor(found), predictor_pullback=_no_pullback)
+    return replace(found, predictor=partial(_predictor, found), predictor_pullback=_no_pullback)
 
 
 def _weights(block: LatentBlock, value_name: str, size: int) -> LatentBlock:
@@ -309,17 +310,11 @@ class WithResidual:
         return {**self.site.params(point), **{residual_name(p): own for p, own in enumerate(total)}}
 
 
-@dataclass(frozen=True)
-class _Predictor:
-    """η as a function of the point and of all innovations."""
-
-    model: LatentGaussianModel
-
-    def __call__(self, point: Point, innovations: Mapping[str, Array]) -> Array:
-        eta = np.array(self.model.offset(point), dtype=float)
-        for block, read in zip(self.model.blocks, self.model.maps, strict=True):
-            eta += read(point).apply(innovations[block.name])
-        return eta
+def _predictor(model: LatentGaussianModel, point: Point, innovations: Mapping[str, Array]) -> Array:
+    eta = np.array(model.offset(point), dtype=float)
+    for block, read in zip(model.blocks, model.maps, strict=True):
+        eta += read(point).apply(innovations[block.name])
+    return eta
 
 
 def _no_pullback(*args: Any) -> NoReturn:

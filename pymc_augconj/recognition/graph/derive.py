@@ -188,14 +188,7 @@ _LARGE, _TERMS = 600.0, 40
 def with_exact_complements(graph: Variable) -> Variable:
     """Return ``graph`` with each log(1 − exp(log F)) in the form that suits log F."""
     found: dict[Variable, Variable] = {}
-    seen: set[Variable] = set()
-    stack = [graph]
-    while stack:
-        var = stack.pop()
-        if var in seen or var.owner is None:
-            continue
-        seen.add(var)
-        stack.extend(var.owner.inputs)
+    for var in ancestors([graph]):
         if op_name(var) == "Log1mexp":
             exact = _complement(var.owner.inputs[0])
             if exact is not None:

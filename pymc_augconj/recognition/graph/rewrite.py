@@ -18,7 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.traversal import ancestors, walk
+from pytensor.graph.traversal import ancestors, toposort, walk
 from pytensor.scalar.basic import EQ, Cast, Second, Switch
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -86,23 +86,13 @@ def substitute(graphs: Variables, replacements: Mapping[Variable, Variable]) -> 
     where one replaced variable depends on another.) What a replacement contains is not looked at.
     """
     new: dict[Variable, Variable] = dict(replacements)
-    stack = list(graphs)
-    while stack:
-        var = stack[-1]
-        if var in new:
-            stack.pop()
-        elif var.owner is None:
-            new[stack.pop()] = var
-        elif waiting := [parent for parent in var.owner.inputs if parent not in new]:
-            stack.extend(waiting)
-        else:
-            node = var.owner
-            inputs = [new[parent] for parent in node.inputs]
-            if any(now is not before for now, before in zip(inputs, node.inputs, strict=True)):
-                node = node.clone_with_new_inputs(inputs)
-            for before, now in zip(var.owner.outputs, node.outputs, strict=True):
+    for node in toposort(graphs, blockers=replacements):
+        inputs = [new.get(parent, parent) for parent in node.inputs]
+        if any(now is not before for now, before in zip(inputs, node.inputs, strict=True)):
+            changed = node.clone_with_new_inputs(inputs)
+            for before, now in zip(node.outputs, changed.outputs, strict=True):
                 new.setdefault(before, now)
-    return [new[graph] for graph in graphs]
+    return [new.get(graph, graph) for graph in graphs]
 
 
 # Largest change of a number by a guard.

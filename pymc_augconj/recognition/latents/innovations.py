@@ -183,6 +183,11 @@ def in_variables(graphs: Variables, latents: Latents) -> list[Variable]:
 
 
 _DIRECTION = Argument("direction")
+# Facts that a block shares with its variable.
+_SAME = (
+    *("name", "form", "kind", "shape", "size", "copies"),
+    *("whitened", "order", "inputs", "grid", "is_flat"),
+)
 
 # A block's scale as a function of the point, and its pullback.
 Scale = tuple[PointMap[Array], Callable[[Point, Array], dict[str, Array]]]
@@ -201,27 +206,20 @@ def read_block(latent: GaussianVariable, latents: Latents, space: ValueSpace) ->
         graph = latent.mean.ravel().astype("float64")
         (graph,) = in_innovations(space.model, [graph], others, of_values=True)
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
-    graph, entries = latent.precision, latent.entries
+    graph, entries, log_factor = latent.precision, latent.entries, latent.log_factor
+    if isinstance(log_factor, Constant):
+        log_factor = None
     scale, pullback = _scale(latent, space)
+    same = {name: getattr(latent, name) for name in _SAME}
     return LatentBlock(
-        name=latent.name,
+        **same,
         value_name=latent.value.name,
-        form=latent.form,
-        shape=latent.shape,
-        size=latent.size,
-        copies=latent.copies,
-        whitened=latent.whitened,
-        kind=latent.kind,
         scale=scale,
         scale_pullback=pullback,
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
-        order=latent.order,
-        inputs=latent.inputs,
-        grid=latent.grid,
-        log_factor=_log_factor(latent, space),
+        log_factor=None if log_factor is None else _LogFactor(log_factor, space),
         log_peak=log_peak,
-        is_flat=latent.is_flat,
         transform=None if latent.entry_transform is None else _EntryTransform(latent, space),
     )
 
@@ -265,12 +263,6 @@ class _EntryTransform:
             for function in (self._entry, self._jacobian)
         )
         return entry, jacobian
-
-
-def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:
-    if latent.log_factor is None or isinstance(latent.log_factor, Constant):
-        return None
-    return _LogFactor(latent.log_factor, space)
 
 
 class _LogFactor:

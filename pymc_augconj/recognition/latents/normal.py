@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -263,17 +262,6 @@ def _from_whitened(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
     )  # fmt: skip
 
 
-def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
-    """Return the variable as the v of a process on a grid, if all its uses are in that product."""
-    found = grid_product(model, rv)
-    if found is None:
-        return None
-    return GaussianVariable.of(
-        model, rv, "GP on a grid (whitened)", "kronecker", found.scale,
-        name=rv.name.removesuffix("_rotated_"), product=found.product, grid=found.grid,
-    )  # fmt: skip
-
-
 def _is_whitened_product(node: Apply, variable: Variable) -> bool:
     if isinstance(node.op, MarkovRoot):
         return node.inputs[2] is variable
@@ -292,22 +280,8 @@ _FEWEST = 200
 _TOLERANCE = 1e-12
 
 
-@dataclass(frozen=True)
-class GridProduct:
-    """(L₁ ⊗ L₂ ⊗ …) v, the ``covs`` Kᵢ = Lᵢ Lᵢᵀ, and the lengths of the axes."""
-
-    product: Variable
-    covs: tuple[Variable, ...]
-    grid: tuple[int, ...]
-
-    @property
-    def scale(self) -> Variable:
-        """Graph of the entries of all Kᵢ."""
-        return pt.concatenate([K.ravel() for K in self.covs])
-
-
-def grid_product(model: ModelIndex, rv: Variable) -> GridProduct | None:
-    """Return the product that contains all uses of a standard normal vector, if it exists."""
+def _from_grid(model: ModelIndex, rv: Variable) -> GaussianVariable | None:
+    """Return the variable as the v of (L₁ ⊗ L₂ ⊗ …) v, if all its uses are in that product."""
     if rv.ndim != 1 or static_shape(rv)[0] < _FEWEST:
         return None
     variable, chols, product = rv, [], None
@@ -326,11 +300,15 @@ def grid_product(model: ModelIndex, rv: Variable) -> GridProduct | None:
             product = variable
     if product is None or len(chols) < 2:
         return None
-    covs = tuple(L.owner.inputs[0] for L in chols)
+    covs = [L.owner.inputs[0] for L in chols]
     grid = tuple(static_shape(K)[0] for K in covs)
     if int(np.prod(grid)) != static_shape(rv)[0] or not _agrees(rv, product, chols, grid):
         return None
-    return GridProduct(product, covs, grid)
+    entries = pt.concatenate([K.ravel() for K in covs])
+    return GaussianVariable.of(
+        model, rv, "GP on a grid (whitened)", "kronecker", entries,
+        name=rv.name.removesuffix("_rotated_"), product=product, grid=grid,
+    )  # fmt: skip
 
 
 def _goes_on(node: Apply, variable: Variable) -> bool:

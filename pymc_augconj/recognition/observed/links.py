@@ -216,19 +216,7 @@ def stripped(
 
 # Ops that move, repeat or pick entries without changing them.
 _STRUCTURAL = frozenset(
-    {
-        "AdvancedSubtensor",
-        "AdvancedSubtensor1",
-        "Alloc",
-        "DimShuffle",
-        "MatrixTranspose",
-        "Reshape",
-        "SpecifyShape",
-        "Squeeze",
-        "ExpandDims",
-        "Subtensor",
-        "ViewOp",
-    }
+    {"AdvancedSubtensor", "Alloc", "DimShuffle", "Reshape", "SpecifyShape", "Subtensor", "ViewOp"}
 )
 
 _SQRT_2 = np.sqrt(2.0)

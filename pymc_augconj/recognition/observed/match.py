@@ -218,14 +218,6 @@ class Matcher:
         self.model = model
         self._readings: dict[tuple[Variable, ...], _Reading] = {}
 
-    def depends(self, rv: Variable, latents: Latents) -> bool:
-        """Return whether the distribution of an observed variable depends on one of the latents."""
-        return self._reading(rv, latents).depends
-
-    def factorises(self, rv: Variable, latents: Latents) -> bool:
-        """Return whether the distribution has a Cholesky factor that depends on the latents."""
-        return self._reading(rv, latents).factorises
-
     def match(self, rv: Variable, latents: Latents, scope: Scope) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
 
@@ -241,7 +233,7 @@ class Matcher:
                 f"observed variable {rv.name!r}: expected a distribution with a density, found a "
                 "pm.Simulator, whose density is unknown; sample this model with pm.sample_smc"
             )
-        reading = self._reading(rv, latents)
+        reading = self.reading(rv, latents)
         if isinstance(reading.augmented, ObservedGraph):
             return reading.augmented
         error = reading.augmented
@@ -271,7 +263,8 @@ class Matcher:
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
 
-    def _reading(self, rv: Variable, latents: Latents) -> _Reading:
+    def reading(self, rv: Variable, latents: Latents) -> _Reading:
+        """Return an observed variable in the innovations of some latents."""
         key = (rv, *(latent.input for latent in latents))
         if key not in self._readings:
             self._readings[key] = _Reading(self.model, rv, latents)
@@ -289,10 +282,12 @@ class _Reading:
 
     @property
     def depends(self) -> bool:
+        """Whether the distribution depends on one of the latents."""
         return depends_on(self.graphs, self._inputs)
 
     @property
     def factorises(self) -> bool:
+        """Whether the distribution has a Cholesky factor that depends on the latents."""
         nodes = [var.owner for var in ancestors(self.graphs) if var.owner is not None]
         factors = [n for n in nodes if isinstance(getattr(n.op, "core_op", n.op), Cholesky)]
         return depends_on([n.inputs[0] for n in factors], self._inputs)

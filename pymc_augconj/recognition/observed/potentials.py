@@ -170,7 +170,9 @@ def _summands(
     if isinstance(op, Sum | DimShuffle | ViewOp) and not entries:
         return apart(parts[0])
     kind = op.scalar_op if isinstance(op, Elemwise) else None
-    if isinstance(kind, Identity) or (isinstance(kind, Cast) and _is_float(parts[0])):
+    if isinstance(kind, Identity) or (
+        isinstance(kind, Cast) and parts[0].dtype.startswith("float")
+    ):
         return apart(parts[0])
     if not entries and not all(graph.type.broadcastable):
         return [graph]
@@ -194,10 +196,6 @@ def _summands(
                 return [term / factor for term in apart(first)]
             return [factor * term for term in apart(first)]
     return [graph]
-
-
-def _is_float(graph: TensorVariable) -> bool:
-    return graph.dtype.startswith("float")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RNGConsumerOp
@@ -53,16 +53,9 @@ class RowParameters:
     def collect(self, graphs: Variables, bases: Variables) -> None:
         """Add the largest subgraphs of ``graphs`` that do not depend on ``bases``."""
         moving = dependents(graphs, bases)
-        seen: set[Variable] = set()
-        stack = list(graphs)
-        while stack:
-            var = stack.pop()
-            if var in seen or var in bases:
-                continue
-            seen.add(var)
-            if var in moving:
-                stack.extend(_valued(var))
-            elif self._matters(var):
+        inside = moving.difference(bases)
+        for var in walk(graphs, lambda var: _valued(var) if var in inside else (), bfs=False):
+            if var not in moving and self._matters(var):
                 self._add(var)
 
     def hold(self) -> dict[Variable, Variable]:

@@ -25,6 +25,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import toposort, walk
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import All
@@ -47,32 +48,22 @@ _Y, _ETA = "y", "eta"
 
 def conjuncts(conditions: Variables) -> list[Variable]:
     """Split conjunctions, so that a condition on one parameter does not depend on the others."""
-    found: dict[Variable, None] = {}
-    stack = list(conditions)
-    while stack:
-        var = stack.pop()
+
+    def joins(var: Variable) -> bool:
         op = None if var.owner is None else var.owner.op
-        if isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar):
-            stack.extend(var.owner.inputs)
-        else:
-            found[var] = None
-    return list(found)
+        return isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar)
+
+    every = walk(conditions, lambda var: var.owner.inputs if joins(var) else (), bfs=False)
+    return [var for var in every if not joins(var)]
 
 
 def dependents(graphs: Variables, bases: Collection[Variable]) -> set[Variable]:
     """Return the variables of ``graphs`` that depend on ``bases``, these included; shapes count."""
-    known = dict.fromkeys(bases, True)
-    stack = list(graphs)
-    while stack:
-        var = stack[-1]
-        parents = [] if var.owner is None else var.owner.inputs
-        if var in known:
-            stack.pop()
-        elif waiting := [parent for parent in parents if parent not in known]:
-            stack.extend(waiting)
-        else:
-            known[stack.pop()] = any(known[parent] for parent in parents)
-    return {var for var, depends in known.items() if depends}
+    known = set(bases)
+    for node in toposort(graphs, blockers=bases):
+        if not known.isdisjoint(node.inputs):
+            known.update(node.outputs)
+    return known
 
 
 def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:

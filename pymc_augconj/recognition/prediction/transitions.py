@@ -84,8 +84,9 @@ def read_transition(model: Model, name: str) -> Transition:
     """Return the transition of series ``name``; AugmentationError if its steps are not normal."""
     series = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, _SERIES)]
     if name not in series:
+        listed = f"one of {series}" if series else "GaussianRandomWalk, AR, …: this model has none"
         raise AugmentationError(
-            f"steps: expected the name of a time series ({_listed(series)}), found {name!r}, "
+            f"steps: expected the name of a time series ({listed}), found {name!r}, "
             f"{_what(model, name)}; forecast a series, and compute from it what depends on it; a "
             "Gaussian process is predicted at new inputs, pac.predict(result, gp, Xnew)"
         )
@@ -105,8 +106,7 @@ def read_transition(model: Model, name: str) -> Transition:
         pt.broadcast_to(mean.astype("float64"), (*batch, *core)),
         pt.broadcast_to(root.astype("float64"), root_shape),
     ]
-    inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
-    graphs = graph_replace(graphs, {model[key]: var for key, var in inputs.items()}, strict=False)
+    graphs, inputs = in_variables(model, graphs)
     refuse_foreign_variables(name, graphs)
     leaves = set(explicit_graph_inputs(graphs))
     names = tuple(key for key, var in inputs.items() if var in leaves)
@@ -149,10 +149,6 @@ def _diffusion(rv: Variable, x: Variable) -> tuple[Variable, Variable]:
     drift, diffusion = op.sde_fn(x[..., -1], *parameters)
     dt = pt.as_tensor(op.dt)
     return x[..., -1] + dt * drift, pt.sqrt(dt) * diffusion
-
-
-def _listed(names: list[str]) -> str:
-    return f"one of {names}" if names else "GaussianRandomWalk, AR, …: this model has none"
 
 
 def _what(model: Model, name: str) -> str:

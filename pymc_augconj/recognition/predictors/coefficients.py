@@ -204,28 +204,13 @@ def random_vectors(size: int) -> Iterator[np.ndarray]:
 _MOST = 8
 
 
-@dataclass(frozen=True)
-class Coefficients:
-    """A product A(θ) v = Σ_k c_k(θ) B_k v.
-
-    ``graph`` is c(θ), shape (K,), and ``input`` its place in ``product``, which is without θ.
-    """
-
-    graph: TensorVariable
-    input: TensorVariable
-    product: TensorVariable
-
-    @property
-    def size(self) -> int:
-        return int(self.input.type.shape[0])
-
-
 def find_coefficients(
     product: TensorVariable, direction: TensorVariable, hyperparameters: Collection[TensorVariable]
-) -> Coefficients | None:
-    """Return the coefficients and parts of a map; None if it has no parts, or too many.
+) -> tuple[TensorVariable, TensorVariable, TensorVariable] | None:
+    """Return c(θ), shape (K,), of a map with parts; None if it has no parts, or too many.
 
-    ``product`` is A(θ) v, simplified, and ``direction`` v.
+    ``product`` is A(θ) v, simplified, and ``direction`` v. Also returned are a symbol for c, and
+    Σ_k c_k B_k v in terms of it, without θ.
     """
     taken = _taken(product, direction, list(hyperparameters))
     if not taken or any(None in var.type.shape or var.dtype != "float64" for var in taken):
@@ -248,8 +233,7 @@ def find_coefficients(
     # Not by depends_on: a hyperparameter may be there for the sake of its shape alone.
     if not set(hyperparameters).isdisjoint(graph_inputs([without])):
         return None
-    graph = pt.concatenate([var.ravel() for var in taken])
-    return Coefficients(graph, coefs, without)
+    return pt.concatenate([var.ravel() for var in taken]), coefs, without
 
 
 def _taken(

@@ -122,12 +122,9 @@ class Predictors:
         found = find_coefficients(product, direction, list(self._space.inputs.values()))
         if found is None:
             return None
-        arguments = {DIRECTION: direction, COEFFICIENTS: found.input}
-        return Parts(
-            self._space.function(found.graph),
-            self._space.function(found.product, arguments),
-            found.size,
-        )
+        graph, coefs, without = found
+        summed = self._space.function(without, {DIRECTION: direction, COEFFICIENTS: coefs})
+        return Parts(self._space.function(graph), summed, coefs.type.shape[0])
 
     def _dependence(self, graph: Variable) -> str:
         """Return the kind of dependence on the hyperparameters; see :class:`BlockMap`."""

@@ -172,7 +172,9 @@ def with_all_data(model: Model) -> Model:
     with full:
         # In the order of definition every variable comes after those that it depends on.
         for var in [v for v in model.named_vars.values() if v in variables]:
-            new = _replace(_without_total_size(var), replaced)
+            # The variable itself, without its total_size.
+            scaled = isinstance(var.owner and var.owner.op, MinibatchRandomVariable)
+            new = _replace(var.owner.inputs[0] if scaled else var, replaced)
             more = {}
             if var in model.potentials and any(map(_is_minibatch, ancestors([var]))):
                 raise RecognitionError(
@@ -207,11 +209,6 @@ def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
 def _differ(new: Variable, old: Variable) -> bool:
     lengths = zip(getattr(new.type, "shape", ()), getattr(old.type, "shape", ()), strict=False)
     return any(None not in pair and pair[0] != pair[1] for pair in lengths)
-
-
-def _without_total_size(var: Variable) -> Variable:
-    scaled = var.owner is not None and isinstance(var.owner.op, MinibatchRandomVariable)
-    return var.owner.inputs[0] if scaled else var
 
 
 def _check_total_size(var: Variable, observed: Variable) -> None:

@@ -176,7 +176,9 @@ def _leaves_vectors(matcher: Matcher, choice: _Choice, found: Latents) -> bool:
     """
     known, read = {own.rv for own in choice.latents}, {one.variable for one in choice.matched}
     left = [c for c in found if c.rv not in known and c.total_size > 1]
-    return any(matcher.depends(rv, left) for rv in matcher.model.observed_RVs if rv not in read)
+    return any(
+        matcher.reading(rv, left).depends for rv in matcher.model.observed_RVs if rv not in read
+    )
 
 
 def _shifts(one: _Choice, other: _Choice) -> bool:
@@ -232,9 +234,10 @@ def _with_other_priors(
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
-        own = [rv for rv in matcher.model.observed_RVs if matcher.depends(rv, [candidate])]
+        readings = (matcher.reading(rv, [candidate]) for rv in matcher.model.observed_RVs)
+        own = [reading for reading in readings if reading.depends]
         # Finding out that a covariance is no affine predictor can take half a minute.
-        curved = candidate.has_prior and any(matcher.factorises(rv, [candidate]) for rv in own)
+        curved = candidate.has_prior and any(reading.factorises for reading in own)
         if candidate.has_prior and (curved or not own):
             continue
         tried = [*latents, candidate]
@@ -350,7 +353,7 @@ def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGra
     matched = [
         matcher.match(rv, latents, scope)
         for rv in model.observed_RVs
-        if matcher.depends(rv, latents)
+        if matcher.reading(rv, latents).depends
     ]
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
     matched += [potential for potential in potentials if potential is not None]

@@ -180,10 +180,10 @@ def _away_from_zero(point: Point, rng: Generator) -> dict[str, Array]:
 
 
 def find_columns(
-    value: Variable,
     blocks: Sequence[LatentBlock],
     maps: Sequence[PointMap[LinearMap]],
     others: Collection[Key],
+    value: Variable,
     priors: PointFunction,
     points: Sequence[Point],
 ) -> ColumnScales | None:

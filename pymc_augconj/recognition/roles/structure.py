@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -266,7 +267,8 @@ def read_forward(
                 name=rv.name,
                 value_name=value.name,
                 shape=tuple(point[value.name].shape),
-                draw=_ForwardDraw(
+                draw=partial(
+                    _draw,
                     space.function(drawn_value.astype(value.dtype), {**inputs, **generators}),
                     tuple(generators),
                 ),
@@ -289,14 +291,9 @@ def _copies_of_numbers(graph: Variable) -> dict[Variable, Variable]:
     }
 
 
-class _ForwardDraw:
-    """Draws from a graph whose generators are inputs."""
-
-    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]) -> None:
-        self._function, self._generators = function, generators
-
-    def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:
-        children: dict[Argument, Any] = dict(
-            zip(self._generators, rng.spawn(len(self._generators)), strict=True)
-        )
-        return np.array(self._function({**point, **children}))
+def _draw(
+    function: PointFunction, generators: Sequence[Argument], rng: np.random.Generator, point: Point
+) -> np.ndarray:
+    """Draw from a graph whose generators are inputs."""
+    children: Any = dict(zip(generators, rng.spawn(len(generators)), strict=True))
+    return np.array(function({**point, **children}))

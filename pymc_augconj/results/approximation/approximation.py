@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import cloudpickle
 import numpy as np
 import xarray as xr
 
@@ -96,6 +95,7 @@ class Approximation(Fit):
 
     # The recognised model, and its variables; neither pickled nor saved.
     _read = None
+    _graphs: ClassVar[tuple[str, ...]] = "_evaluate", "_pointwise"
 
     def keep_recognition(self, recognition: Any) -> None:
         """Let predictions use the parsed ``model`` while ``model`` is unchanged."""
@@ -320,22 +320,6 @@ class Approximation(Fit):
 
     # -- storage --------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        state.pop("_posterior", None)
-        state.pop("pareto_k", None)
-        state.pop("_read", None)
-        state["model"] = None
-        # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
-        for name in ("_evaluate", "_pointwise"):
-            state[name] = cloudpickle.dumps(state[name])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name in ("_evaluate", "_pointwise"):
-            state[name] = cloudpickle.loads(state[name])
-        self.__dict__.update(state)
-
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
         """Read an approximation written by :meth:`save`.
@@ -360,14 +344,9 @@ class Approximation(Fit):
             If the file is not a saved approximation, or was changed.
         """
         state = load_state(path)
-        # Every kind of approximation recognises its own states.
-        kinds = [kind for kind in Approximation.__subclasses__() if kind._holds(state)]
-        return (kinds or [Approximation])[0](**state)
-
-    @classmethod
-    def _holds(cls, state: Mapping[str, Any]) -> bool:
-        """Return whether ``state`` belongs to this class rather than to its base."""
-        return True
+        # Those through inducing points are of a class that needs this one.
+        kinds = Approximation.__subclasses__() if state["inducing"] else [Approximation]
+        return kinds[0](**state)
 
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
         blocks = [b.block for b in self._latents.blocks]

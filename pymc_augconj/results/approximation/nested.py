@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import cloudpickle
 import numpy as np
 import xarray as xr
 from arviz_stats.utils import ELPDDataLOO
@@ -72,6 +71,7 @@ class NestedApproximation(Fit):
     _means: LatentMeans
     #: ``pac.sample``, which this folder does not import.
     sampler: ClassVar[Any]
+    _graphs = "_posterior", "_means", "model"
 
     @property
     def nested(self) -> NestedPosterior:
@@ -96,11 +96,6 @@ class NestedApproximation(Fit):
             If it is not a saved nested approximation, was changed, or has another model.
         """
         return cls(**load_state(path, model))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _unpickled, (cloudpickle.dumps(state),)
 
     # -- hyperparameters --------------------------------------------------------------------------
 
@@ -421,7 +416,3 @@ class NestedApproximation(Fit):
             ("hyperparameters", ", ".join(theta)),
             ("Pareto k of θ", f"{self.pareto_k:.2f}"),
         ]
-
-
-def _unpickled(state: bytes) -> NestedApproximation:
-    return NestedApproximation(**cloudpickle.loads(state))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -63,10 +62,7 @@ class SparseApproximation(Approximation):
     # Names of the processes' entries in PyMC's point.
     _value_names: dict[str, str] = field(default_factory=dict)
     _deterministics: LatentDraws | None = None
-
-    @classmethod
-    def _holds(cls, state: Mapping[str, Any]) -> bool:
-        return bool(state["inducing"])
+    _graphs = "_evaluate", "_pointwise", "_processes", "_deterministics"
 
     @property
     def mean(self) -> xr.Dataset:
@@ -93,15 +89,6 @@ class SparseApproximation(Approximation):
         )
 
     predictor_std = predictor_mean
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
-        parts = cloudpickle.dumps((self._processes, self._deterministics))
-        return super().__getstate__() | {"_processes": parts, "_deterministics": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        processes, deterministics = cloudpickle.loads(state["_processes"])
-        super().__setstate__(state | {"_processes": processes, "_deterministics": deterministics})
 
     def natural_weights(self) -> tuple[Array, Array]:
         """Return B, (D, D), and b, (D,), of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).

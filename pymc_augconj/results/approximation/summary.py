@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -53,6 +54,19 @@ class Fit:
     inducing: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
+
+    # Fields with graphs of the model.
+    _graphs: ClassVar[tuple[str, ...]] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        # By cloudpickle, as in PyMC's own worker processes.
+        graphs = cloudpickle.dumps({name: state.pop(name) for name in self._graphs})
+        return state | {"model": None, "_graphs": graphs}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        graphs = cloudpickle.loads(state.pop("_graphs"))
+        self.__dict__.update(state | graphs)
 
     def save(self, path: str | Path) -> None:
         """Write the approximation to a NumPy archive; nothing in it is executable.

@@ -51,11 +51,11 @@ def coefficients(graph):
 @pytest.mark.parametrize("case", SUMS)
 def test_what_is_a_sum(case):
     build, count = SUMS[case]
-    found = coefficients(build())
-    assert found.size == count
+    graph, symbol, product = coefficients(build())
+    assert symbol.type.shape == (count,)
     whole = PointFunction(build(), {"t": t, "v": v})
-    coefs = PointFunction(found.graph, {"t": t})
-    parts = PointFunction(found.product, {"c": found.input, "v": v})
+    coefs = PointFunction(graph, {"t": t})
+    parts = PointFunction(product, {"c": symbol, "v": v})
     assert "t" not in parts.names
     for _ in range(4):
         at, vector = RNG.standard_normal(2), RNG.standard_normal(SIZE)
