@@ -111,25 +111,24 @@ def in_runs(tape: Tape, parts: Sequence[Index]) -> tuple[list[Index], Array]:
     The first of some that are one operation of consecutive registers has their number. Constants
     among the arguments are copied to further registers, one after the other.
     """
-    start, copied, found = tape.start.tolist(), dict[tuple[float, ...], int](), []
+    start, copied, found = tape.start.tolist(), dict[tuple[int, ...], int](), []
     is_constant = ~np.isnan(tape.start)
     for code in parts:
         given, code = code, code.copy()
         fixed, follows = is_constant[given[:, 2:]], np.diff(given, axis=0) == 1
         same = np.column_stack([follows[:, 1], follows[:, 2:] | (fixed[1:] & fixed[:-1])])
         breaks = ~(same.all(axis=1) & (np.diff(given[:, 0]) == 0) & (given[1:, 0] != FACTORIZE))
-        for own in np.split(np.arange(len(given)), np.flatnonzero(breaks) + 1):
-            if own.size < _FEW:
-                continue
+        begin = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(given)]])
+        for i in np.flatnonzero(np.diff(begin) >= _FEW):
+            own = np.arange(begin[i], begin[i + 1])
             rows, fixes = given[own], fixed[own]
             consecutive = (np.diff(rows[:, 2:], axis=0) == 1).all(axis=0) & ~fixes.any(axis=0)
             reads_own = (~fixes & (rows[:, 2:] >= rows[:1, 1])).any()
             if reads_own or not (consecutive | fixes.all(axis=0)).all():
                 continue
             for k in np.flatnonzero(~consecutive):
-                numbers = tape.start[rows[:, 2 + k]].tolist()
-                at = copied.setdefault(tuple(numbers), len(start))
-                start += numbers if at == len(start) else []
+                at = copied.setdefault(tuple(rows[:, 2 + k].tolist()), len(start))
+                start += tape.start[rows[:, 2 + k]].tolist() if at == len(start) else []
                 code[own, 2 + k] = at + np.arange(own.size)
             code[own[0], 0] += RUN * own.size
         found.append(code)
