@@ -31,6 +31,7 @@ from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.recognition.roles.structure import improper_variables
 from pymc_augconj.results.comparison.fits import DataTree, join_chains, with_rest
 
+from .native_step import Recorder
 from .step import PythonGibbs
 
 _CHAINS = 4
@@ -49,51 +50,70 @@ _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
 class Chains:
-    """The chains of one call, as PyMC's callback: it calls the user's callback and keeps traces."""
+    """The chains of one call: it calls the user's callback, and keeps traces until the end.
+
+    It is PyMC's callback where there is a user's, or the trace is not the package's own. Otherwise
+    PyMC has none: a call for each draw takes a good part of a step of a small model.
+    """
 
     def __init__(self, callback: Callable[..., None] | None) -> None:
         self._callback = callback
         self._traces: dict[int, Any] = {}
-        # Of the chain that is sampled in this process.
-        self._steps_left = 0
+        # Steps of the chains that began in this process, and those of which it was called.
+        self._expected = self._noted = 0
+
+    @property
+    def _steps_left(self) -> int:
+        return self._expected - (self._noted or sum(map(len, self._traces.values())))
 
     def begin(self, steps: int) -> None:
         """Begin a chain in this process, unless the one before was interrupted."""
         if self._steps_left > 0:
             raise KeyboardInterrupt
-        self._steps_left = steps
+        self._expected += steps
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take note of a recorded step."""
         self._traces[draw.chain] = trace
         if self._callback is not None and not getattr(trace, "repeats", False):
             self._callback(trace=trace, draw=draw)
-        self._steps_left -= 1
+        self._noted += 1
 
     def run(self, sample: Callable[..., Any], draws: int, **options: Any) -> Any:
         """Return the result of ``pm.sample``, with every draw of interrupted chains."""
+        trace = options.get("trace")
+        options["callback"] = self
+        if self._callback is None and type(trace) is Recorder:
+            trace.begun = self._traces
+            options["callback"] = None
         try:
-            found = sample(draws, callback=self, **options)
+            return self._whole(sample(draws, **options), draws, options)
         except ValueError as error:
             # That of an interrupt, not of a chain.
             if not str(error).startswith(_NO_DRAW) or not self._interrupted(options):
                 raise
             raise KeyboardInterrupt("interrupted before the first draw after tuning") from None
-        ours = all(isinstance(trace, NDArray) for trace in self._traces.values())
+        finally:
+            # Traces that know each other are freed late.
+            self._traces.clear()
+
+    def _whole(self, found: Any, draws: int, options: Mapping[str, Any]) -> Any:
+        traces = {k: trace for k, trace in sorted(self._traces.items()) if len(trace)}
+        ours = all(isinstance(trace, NDArray) for trace in traces.values())
         if not (ours and self._interrupted(options)):
             return found
-        tune = max(trace.draws for trace in self._traces.values()) - draws
-        numbers = {k: max(len(t) - tune, 0) for k, t in sorted(self._traces.items())}
+        tune = max(trace.draws for trace in traces.values()) - draws
+        numbers = {k: max(len(trace) - tune, 0) for k, trace in traces.items()}
         made = ", ".join(f"{number} draws of chain {k}" for k, number in numbers.items())
         if isinstance(found, DataTree):
-            found = with_rest(found, self._traces, tune)
+            found = with_rest(found, traces, tune)
             rest = " and 'posterior_rest'" if "posterior_rest" in found.children else ""
             kept = f"they are in the group 'posterior'{rest}"
-        elif where := getattr(next(iter(self._traces.values())), "where", None):
+        elif where := getattr(next(iter(traces.values())), "where", None):
             kept = f"they are in {where}, from which resume=True goes on"
         else:
             kept = f"the {type(found).__name__} has {len(found)} draws of chains {found.chains}"
-        warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=4)
+        warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=5)
         return found
 
     def _interrupted(self, options: Mapping[str, Any]) -> bool:

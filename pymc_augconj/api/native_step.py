@@ -323,8 +323,9 @@ class AugmentedGibbs(PythonGibbs):
         for own in self._both:
             own._taken += made
         # One at a time: many at once would keep Python's collector of garbage at work.
-        for row, new in enumerate(block.points()):
-            yield new, [Drawn(block, block.statistics, row)]
+        entries, statistics = block.entries, block.statistics
+        for row in range(made):
+            yield DrawnPoint(block, entries, row), [Drawn(block, statistics, row)]
 
     def _draw_forward(self, block: Block) -> Array:
         """Draw the variables that nothing observed depends on; return their log densities."""
@@ -347,6 +348,9 @@ class Recorder(PyMCTrace):
     takes as long as a step of a small model.
     """
 
+    #: All of one call of ``pm.sample``, by the number of the chain.
+    begun: dict[int, Recorder] | None = None
+
     @classmethod
     def of(cls, model: Model, var_names: Collection[str] | None, start: Point) -> Recorder:
         """Return one for ``pm.sample(trace=…)`` of some variables, by default all."""
@@ -367,6 +371,8 @@ class Recorder(PyMCTrace):
         self.samples: dict[str, np.ndarray] = {}
         self._stats: list[Mapping[str, np.ndarray]] | None = None
         super().setup(draws, chain, sampler_vars)
+        if self.begun is not None:
+            self.begun[chain] = self
 
     def record(self, point: Any, sampler_stats: Any = None, *, in_warmup: bool) -> None:
         """Record a step; with the first step of a block, record the whole block."""

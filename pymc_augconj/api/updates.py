@@ -153,18 +153,19 @@ class EllipticalUpdate(SliceUpdate):
         shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
         scale = 0.5 * (_DEGREES_OF_FREEDOM + z**2) / rng.gamma(shape, size=self.size)
         fresh = np.sqrt(scale) * rng.standard_normal(self.size)
+        away = axes @ fresh
 
         def residual(cos: float, sin: float) -> float:
             if sin == 0.0:
                 at, x = z, start
             else:
                 at = cos * z + sin * fresh
-                x = centre + axes @ at
+                x = centre + cos * (start - centre) + sin * away
             return target(x) + shape * float(np.log1p(at**2 / _DEGREES_OF_FREEDOM).sum())
 
         first = REVERSING if self.size <= FEW else ANY
         cos, sin, _, _ = elliptical_slice(rng, residual, residual(1.0, 0.0), first)
-        moved = start if sin == 0.0 else centre + axes @ (cos * z + sin * fresh)
+        moved = start if sin == 0.0 else centre + cos * (start - centre) + sin * away
         if tune:
             self._learn(moved)
         return moved

@@ -56,6 +56,10 @@ NAMES = (
 )
 #: Opcode of the one instruction for a matrix.
 FACTORIZE = len(NAMES)
+#: By how much a number of instructions is multiplied and added to an opcode, see :func:`in_runs`.
+RUN = 64
+# Instructions that take less time by themselves.
+_FEW = 4
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
 _OPCODES = {name: code for code, name in enumerate(NAMES)}
@@ -99,6 +103,36 @@ def depending(code: Index, index: Index) -> Index:
             kept.append(row)
     is_factor = FACTORIZE in (row[0] for row in kept)
     return code if is_factor else np.array(kept, dtype=np.intp).reshape(-1, 5)
+
+
+def in_runs(tape: Tape, parts: Sequence[Index]) -> tuple[list[Index], Array]:
+    """Return parts of a tape in which loops execute several instructions at once, and registers.
+
+    The first of some that are one operation of consecutive registers has their number. Constants
+    among the arguments are copied to further registers, one after the other.
+    """
+    start, copied, found = tape.start.tolist(), dict[tuple[int, ...], int](), []
+    is_constant = ~np.isnan(tape.start)
+    for code in parts:
+        given, code = code, code.copy()
+        fixed, follows = is_constant[given[:, 2:]], np.diff(given, axis=0) == 1
+        same = np.column_stack([follows[:, 1], follows[:, 2:] | (fixed[1:] & fixed[:-1])])
+        breaks = ~(same.all(axis=1) & (np.diff(given[:, 0]) == 0) & (given[1:, 0] != FACTORIZE))
+        begin = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(given)]])
+        for i in np.flatnonzero(np.diff(begin) >= _FEW):
+            own = np.arange(begin[i], begin[i + 1])
+            rows, fixes = given[own], fixed[own]
+            consecutive = (np.diff(rows[:, 2:], axis=0) == 1).all(axis=0) & ~fixes.any(axis=0)
+            reads_own = (~fixes & (rows[:, 2:] >= rows[:1, 1])).any()
+            if reads_own or not (consecutive | fixes.all(axis=0)).all():
+                continue
+            for k in np.flatnonzero(~consecutive):
+                at = copied.setdefault(tuple(rows[:, 2 + k].tolist()), len(start))
+                start += tape.start[rows[:, 2 + k]].tolist() if at == len(start) else []
+                code[own, 2 + k] = at + np.arange(own.size)
+            code[own[0], 0] += RUN * own.size
+        found.append(code)
+    return found, np.array(start)
 
 
 class OnTape(Protocol):

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from pymc_augconj.typing import Array, Index
 
-from .tape import FACTORIZE
+from .tape import FACTORIZE, RUN
 
 _OPTIONS: dict[str, Any] = {"forceinline": True, "fastmath": {"contract"}, "_nrt": False}
 _inline = njit(cache=True, error_model="numpy", **_OPTIONS)
@@ -281,33 +281,6 @@ def _factorize(triangle: Array) -> None:
         i, start = i + 1, start + i + 1
 
 
-@njit(cache=True, error_model="numpy")
-def run_tape(code: Index, r: Array) -> None:
-    """Execute all instructions on the registers ``r``.
-
-    A row of ``code`` has opcode, register of the result, and registers of up to three arguments;
-    that of a factorisation the first register of a triangle, twice, and the last one.
-    """
-    i, size = 0, code.shape[0]
-    while i < size:
-        op = code[i, 0]
-        if op == 0:
-            while i < size and code[i, 0] == 0:
-                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] + r[np.uint64(code[i, 3])]
-                i += 1
-        elif op == 1:
-            while i < size and code[i, 0] == 1:
-                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] * r[np.uint64(code[i, 3])]
-                i += 1
-        elif op == FACTORIZE:
-            _factorize(r[code[i, 1] : code[i, 3] + 1])
-            i += 1
-        else:
-            x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
-            r[code[i, 1]] = _operation(op, x, y, z)
-            i += 1
-
-
 @njit(**_WITHOUT_COUNTS)
 def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
     """Execute one operation for many rows; all loops but the last compute several at a time."""
@@ -382,6 +355,41 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
     else:
         for k in range(count):
             to[k] = _operation(op, x[k], y[k], z[k])
+
+
+@njit(**_WITHOUT_COUNTS)
+def run_tape(code: Index, r: Array) -> None:
+    """Execute all instructions on the registers ``r``.
+
+    A row of ``code`` has opcode, register of the result, and registers of up to three arguments;
+    that of a factorisation the first register of a triangle, twice, and the last one; the first of
+    several that are executed at once has their number, see :func:`.in_runs`.
+    """
+    i, size = 0, code.shape[0]
+    while i < size:
+        op = code[i, 0]
+        if op == 0:
+            while i < size and code[i, 0] == 0:
+                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] + r[np.uint64(code[i, 3])]
+                i += 1
+        elif op == 1:
+            while i < size and code[i, 0] == 1:
+                r[np.uint64(code[i, 1])] = r[np.uint64(code[i, 2])] * r[np.uint64(code[i, 3])]
+                i += 1
+        elif op == FACTORIZE:
+            _factorize(r[code[i, 1] : code[i, 3] + 1])
+            i += 1
+        elif op >= RUN:
+            count = op // RUN
+            to, x, y, z = code[i, 1], code[i, 2], code[i, 3], code[i, 4]
+            _run_row(
+                op % RUN, r[to : to + count], r[x : x + count], r[y : y + count], r[z : z + count]
+            )
+            i += count
+        else:
+            x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
+            r[code[i, 1]] = _operation(op, x, y, z)
+            i += 1
 
 
 @njit(**_WITHOUT_COUNTS)

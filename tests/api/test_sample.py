@@ -13,6 +13,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
+from pymc_augconj.api.native_step import Recorder
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5, "cores": 1}
 X = np.linspace(0.0, 1.0, 5)[:, None]
@@ -255,6 +256,27 @@ def test_an_interrupt_stops_all_chains_and_keeps_every_draw(small):
             assert list(zip(left["chain"].values, left["draw"].values, strict=True)) == rest
             np.testing.assert_array_equal(left["b"], [whole[c, d] for c, d in rest])
             assert left["b"].dims == ("sample", "place")
+
+
+@pytest.mark.parametrize(("at", "chains"), [((0, 6), [6]), ((1, 0), [8]), ((1, 1), [8, 1])])
+def test_an_interrupt_without_a_callback(small, monkeypatch, at, chains):
+    """Steps of chains that PyMC reports to no callback are those that are recorded."""
+    record, begun = Recorder.record, set()
+
+    def interrupted(self, *arguments, **options):
+        begun.add(self.chain)
+        if (self.chain, self.draw_idx) == at:
+            raise KeyboardInterrupt
+        record(self, *arguments, **options)
+
+    options = {"tune": 2, "chains": 3, "model": small, **QUIET}
+    whole = pac.sample(6, **options).posterior["b"]
+    monkeypatch.setattr(Recorder, "record", interrupted)
+    made = ", ".join(f"{max(n - 2, 0)} draws of chain {k}" for k, n in enumerate(chains))
+    with pytest.warns(UserWarning, match=f"interrupted after {made}; they"):
+        idata = pac.sample(6, **options)
+    assert begun == set(range(at[0] + 1))
+    np.testing.assert_array_equal(idata.posterior["b"][0], whole[0, : chains[0] - 2])
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -15,10 +15,12 @@ from pymc_augconj.python_mode.tape import (
     _OPCODES,
     _SAME,
     NAMES,
+    RUN,
     NoTapeError,
     Registers,
     TapeBuilder,
     depending,
+    in_runs,
 )
 from pymc_augconj.python_mode.tape_kernel import run_rows, run_tape
 from pymc_augconj.recognition.graph.functions import PointFunction
@@ -179,6 +181,34 @@ def test_a_beta_function_of_large_numbers_beside_many_digits():
             a, b = map(mpmath.mpf, pair)
             true = mpmath.loggamma(a) + mpmath.loggamma(b) - mpmath.loggamma(a + b)
             assert abs(tape_kernel.betaln(*pair) - true) < 2e-14 * (1 + abs(true))
+
+
+def test_runs_of_instructions_give_what_single_ones_give():
+    """Vectors are runs, with constants as arguments; not sums that read what they have written."""
+    rng, tape = np.random.default_rng(2), TapeBuilder()
+    x, y, s = tape.inputs((6,)), tape.inputs((6,)), tape.inputs(())
+    scaled = tape.apply("Mul", tape.constants([2.0, 0.5, 2.0, 0.0, 1.0, 3.0]), tape.apply("Exp", x))
+    chosen = tape.apply("Switch", tape.apply("GE", y, tape.constants(0.0)), scaled, y)
+    total = np.concatenate([chosen[:1], x[1:]])
+    for i in range(1, 6):
+        total[i] = tape.apply("Add", total[i - 1], total[i])
+    of_one = tape.apply("Sub", tape.apply("Log", scaled), s)
+    matrix = tape.apply("Add", tape.constants(np.eye(2).tolist()), tape.constants(np.ones((2, 2))))
+    root = tape.factorize(tape.apply("Mul", matrix, tape.apply("Mul", s, s)))
+    written = tape.finish()
+    (one, first, none), start = in_runs(written, [written.code, written.code[:9], written.code[:0]])
+    names = [NAMES[k % RUN] for k in one[one[:, 0] >= RUN, 0]]
+    assert names == ["Exp", "Mul", "GE", "Switch", "Log"]
+    # Three of the products are no run.
+    assert (len(none), first[0, 0] // RUN, first[6, 0] // RUN) == (0, 6, 0)
+    given = np.concatenate([x, y, s[None]])
+    plain, runs = written.start.copy(), start.copy()
+    plain[given] = runs[given] = rng.normal(size=given.size)
+    run_tape(written.code, plain)
+    run_tape(one, runs)
+    found = np.concatenate([chosen, total, of_one, root[np.tril_indices(2)]])
+    assert np.isfinite(plain[np.setdiff1d(found, of_one)]).all()
+    np.testing.assert_allclose(runs[found], plain[found], rtol=1e-15, atol=1e-15)
 
 
 def test_an_index_that_is_not_constant():

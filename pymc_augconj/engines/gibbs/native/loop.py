@@ -132,7 +132,7 @@ class NativeLoop:
 
             self._kernel, self._moves = column_steps, MOVES_OF_COLUMNS
             size = max(w.scratch.shape[1], self._entries.theta.size)
-            self._work = w._replace(scratch=np.empty((3, size)))
+            self._work = w._replace(scratch=np.empty((4, size)))
             self._scalars = [x for x in sampler.chain.plan.moves if x.startswith(EXCHANGE)]
         else:
             of_entries = self._entries.densities

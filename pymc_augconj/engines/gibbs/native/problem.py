@@ -28,7 +28,7 @@ from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan
 from pymc_augconj.point import Argument, Point
-from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending, in_runs
 from pymc_augconj.typing import Array, Index
 
 from .columns import MOVES as MOVES_OF_COLUMNS
@@ -225,11 +225,13 @@ def make_problem(
     written = tape.finish()
     starts, rows, cols, runs = pattern.arrays
     likelihood = _flat(inputs, own["likelihood"])
+    density, values = np.split(written.code, [n_density])
+    codes, start = in_runs(written, [density, depending(density, likelihood), values])
     problem = Problem(
-        density=written.code[:n_density],
-        of_likelihood=depending(written.code[:n_density], likelihood),
-        values=written.code[n_density:],
-        start=written.start,
+        density=codes[0],
+        of_likelihood=codes[1],
+        values=codes[2],
+        start=start,
         theta=_flat(inputs, own["collapsed"]),
         likelihood=likelihood,
         prior_only=_flat(inputs, own["prior_only"]),

@@ -148,7 +148,7 @@ def _with_explore(density: Any) -> Any:
         """
         size, by_ellipse, count, trials, begin = x.size, axis < 0, 0, 0, 0.0
         least, most = REVERSING if size <= FEW else ANY
-        z, fresh, moved = w.scratch[0], w.scratch[1], w.scratch[2, :size]
+        z, fresh, moved, away = w.scratch[0], w.scratch[1], w.scratch[2, :size], w.scratch[3]
         shape = 0.5 * (_DEGREES_OF_FREEDOM + 1.0)
         if by_ellipse:
             total, product = 0.0, 1.0
@@ -160,6 +160,10 @@ def _with_explore(density: Any) -> Any:
                 fresh[i] = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + z[i] ** 2) / _gamma(rng, shape))
             for i in range(size):
                 fresh[i] *= rng.standard_normal()
+            for i in range(size):
+                away[i] = 0.0
+                for j in range(size):
+                    away[i] += u.axes[i, j] * fresh[j]
             level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
             begin = at = _first_angle(rng.random(), least, most)
             lower, upper = at - 2.0 * math.pi, at
@@ -184,10 +188,10 @@ def _with_explore(density: Any) -> Any:
             count += 1
             cos, sin, total, product = math.cos(at), math.sin(at), 0.0, 1.0
             for i in range(size):
-                value = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
-                if by_ellipse:
-                    for j in range(size):
-                        value += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
+                if not by_ellipse:
+                    value = x[i] + at * u.axes[i, axis]
+                else:
+                    value = u.centre[i] + cos * (x[i] - u.centre[i]) + sin * away[i]
                     square = (cos * z[i] + sin * fresh[i]) ** 2
                     total, product = with_pivot(total, product, 1.0 + square / _DEGREES_OF_FREEDOM)
                 moved[i] = x[i] if is_last else value

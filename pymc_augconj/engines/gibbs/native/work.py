@@ -30,7 +30,7 @@ class Work(NamedTuple):
     what couples their predictors, then h of all but that; ``lam`` and ``h`` are views of those of
     held sites. ``file`` has the registers of
     their log densities, and ``nu`` and ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of
-    :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` three vectors of
+    :mod:`..tilted`. ``v`` are the latents given which θ is updated, ``scratch`` four vectors of
     the size of θ, and ``coefs`` and ``u`` the entries of the design and the latents that predictors
     are made of. ``level`` are the latents where a move along a level begins, and its direction;
     ``kept`` is ω meanwhile. ``terms`` are log densities of components. ``row`` are the values of
@@ -93,7 +93,7 @@ def make_work(problem: Problem) -> Work:
         np.empty((n, problem.border)),
         np.empty((problem.corner, problem.corner)),
         np.empty(size),
-        np.empty((3, max(*(x.size for x in own), 1))),
+        np.empty((4, max(*(x.size for x in own), 1))),
         np.empty((1, size)),
         np.empty(1),
         np.empty(8),
