@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -87,12 +87,31 @@ class Site:
         return np.array([self.likelihood.log_density(y, self.select(row), params) for row in eta])
 
 
+class EntryRidge(NamedTuple):
+    """A move of one entry of ``name`` by s, and of all entries of a vector x to eᵃˢ x + b s.
+
+    ``factor`` is a, ``shift`` is b. Either the prior of the vector stays the same, or, where these
+    are negative, all but the priors of both.
+    """
+
+    name: str
+    entry: int
+    factor: int
+    shift: int
+
+    @property
+    def keeps_prior(self) -> bool:
+        return self.factor + self.shift > 0
+
+
 class EntryDensities(Protocol):
     """Log densities of the entries of a vector that are independent given everything else."""
 
     #: Scalars in the point that may grow by what all entries lose: then only the log prior of both,
     #: which is the value, changes.
     exchanges: Mapping[str, PointMap[Array]]
+    #: Moves of entries of other hyperparameters that the vector follows.
+    ridges: Sequence[EntryRidge]
     #: Terms of the log prior of hyperparameters that are among these densities.
     priors: PointMap[Sequence[Array]]
 

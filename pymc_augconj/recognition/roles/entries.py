@@ -24,7 +24,7 @@ from pytensor.graph.basic import Variable
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
-from pymc_augconj.model import ColumnScales, EntryDensities
+from pymc_augconj.model import ColumnScales, EntryDensities, EntryRidge
 from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
@@ -51,6 +51,7 @@ class SeparateEntries(EntryDensities):
         self._name, self._terms, self._size, self.priors = name, terms, size, priors
         self._owner, self._own = owner, np.flatnonzero(owner >= 0)
         self.exchanges: Mapping[str, PointMap[Array]] = {}
+        self.ridges: Sequence[EntryRidge] = ()
         self.names = terms.names
 
     def __call__(self, point: Point) -> Array:
@@ -125,6 +126,62 @@ def exchanges(
             priors = sum(terms[i].sum() for i in own)
             found[scalar.name] = space.function(priors)
     return found
+
+
+def entry_ridges(
+    value: Variable, terms: Sequence[Variable], space: ValueSpace, points: Sequence[Point]
+) -> tuple[EntryRidge, ...]:
+    """Return the moves of other hyperparameters that the vector follows, see :class:`.EntryRidge`.
+
+    Given the vector its scale hardly moves where this is near zero, nor does its location where its
+    entries are known well; given the standardised vector they do. A number that is added to all
+    entries, or multiplies them, moves against them.
+    """
+    model, found = space.model, list[EntryRidge]()
+    prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
+    for h in space.inputs.values():
+        if h is value or not h.dtype.startswith("float") or points[0][h.name].size >= FEWEST:
+            continue
+        own, others = {prior_of[h], prior_of[value]}, []
+        for i, term in enumerate(terms):
+            if i not in own and any(depends_on(term, x) for x in (h, value)):
+                others.append(term)
+        prior = terms[prior_of[value]]
+        if not others:
+            continue
+        functions = [PointFunction(x, model.inputs, space.mode) for x in ([prior], others)]
+        for entry in range(points[0][h.name].size):
+            for sign, stays, rest in ((1, *functions), (-1, *functions[::-1])):
+                if h.name not in stays.names or value.name not in stays.names:
+                    continue
+                tried = [EntryRidge(h.name, entry, a, sign - a) for a in (sign, 0)]
+                kept = [r for r in tried if _stays(stays, rest, value.name, r, points)]
+                found += kept[:1]
+    return tuple(found)
+
+
+def _stays(
+    stays: PointFunction, rest: PointFunction, vector: str, ridge: EntryRidge,
+    points: Sequence[Point],
+) -> bool:  # fmt: skip
+    """Return whether terms that depend on a hyperparameter stay the same along a ridge.
+
+    With the Jacobian, if they are the prior; then no others may depend on the hyperparameter.
+    """
+    for seed, point in enumerate(points):
+        moved = _away_from_zero(point, np.random.default_rng(seed))
+        raised = np.array(moved[ridge.name])
+        raised.flat[ridge.entry] += _MOVE
+        alone, x = {**moved, ridge.name: raised}, moved[vector]
+        new = {**alone, vector: np.exp(ridge.factor * _MOVE) * x + ridge.shift * _MOVE}
+        before, after, by_it = (_flat(stays, at) for at in (moved, new, alone))
+        if ridge.keeps_prior and not np.array_equal(*(_flat(rest, at) for at in (moved, alone))):
+            return False
+        after += ridge.factor * _MOVE * ridge.keeps_prior
+        same = np.allclose(before, after, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
+        if not same or np.array_equal(before, by_it):
+            return False
+    return True
 
 
 def _is_log(model: ModelIndex, value: Variable) -> bool:

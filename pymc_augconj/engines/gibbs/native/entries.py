@@ -60,6 +60,10 @@ class Entries(NamedTuple):
         Their log densities, in the file of which these are computed.
     coefs, eta : ndarray
         Overwritten: entries of that design, and the predictors.
+    ridges : ndarray of int, shape (ridges, 4)
+        Of each :class:`.EntryRidge` the register that moves, the vector, and its factor and shift.
+    before, value : ndarray
+        Overwritten: where a move along a ridge begins, and log densities of entries.
     """
 
     of_theta: Index
@@ -71,6 +75,9 @@ class Entries(NamedTuple):
     densities: RowTapes
     coefs: Array
     eta: Array
+    ridges: Index
+    before: Array
+    value: Array
 
 
 def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index) -> Design:
@@ -116,6 +123,11 @@ def read_entries(
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
     design = make_design(slots, at, np.argsort(order), offset)
+    ridges = [
+        (entries[r.name].ravel()[r.entry], plan.by_entry.index(h), r.factor, r.shift)
+        for h, r in plan.ridges.values()
+    ]
+    largest = max((x.size for x in own), default=0)
     return Entries(
         np.concatenate([none, *own]),
         np.cumsum([0, *(x.size for x in own)]),
@@ -126,6 +138,9 @@ def read_entries(
         join(tapes),
         np.empty(design.numbers.shape),
         np.empty((1, at.size)),
+        np.array(ridges, dtype=np.intp).reshape(-1, 4),
+        np.empty(1 + largest),
+        np.empty(largest),
     )
 
 
