@@ -96,12 +96,11 @@ class Plan:
         return tuple((v, h) for v, h, exchanges in pairs if h.value_name in exchanges)
 
     @cached_property
-    def ridges(self) -> dict[str, tuple[Hyperparameter, EntryRidge]]:
-        """Vectors that are updated by entry, and their ridges, by name of the update."""
+    def ridges(self) -> dict[str, EntryRidge]:
+        """Ridges of vectors that are updated by entry, by name of the update."""
         own = {h.value_name for h in self.updated if not h.factor_order}
-        pairs = [(v, r) for v in self.by_entry for r in self.densities_of(v).ridges]
-        pairs = [(v, r) for v, r in pairs if r.name in own]
-        return {f"{ALONG}{v.name}, {', '.join(map(str, r))}": (v, r) for v, r in pairs}
+        found = [r for v in self.by_entry for r in self.densities_of(v).ridges if r.h[0] in own]
+        return {f"{ALONG}{i}, of {r.vector}": r for i, r in enumerate(found)}
 
     def densities_of(self, vector: Hyperparameter) -> EntryDensities:
         """Return the densities of a vector's entries; of one in ``by_column`` their log priors."""

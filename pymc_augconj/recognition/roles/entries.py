@@ -16,6 +16,7 @@ depends on λⱼ and on shared parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from pymc.logprob.transforms import LogTransform
@@ -139,47 +140,55 @@ def entry_ridges(
     """
     model, found = space.model, list[EntryRidge]()
     prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
+    prior, make = (
+        terms[prior_of[value]],
+        partial(PointFunction, inputs=model.inputs, mode=space.mode),
+    )
+    tried = []
     for h in space.inputs.values():
         if h is value or not h.dtype.startswith("float") or points[0][h.name].size >= FEWEST:
             continue
-        own, others = {prior_of[h], prior_of[value]}, []
-        for i, term in enumerate(terms):
-            if i not in own and any(depends_on(term, x) for x in (h, value)):
-                others.append(term)
-        prior = terms[prior_of[value]]
-        if not others:
-            continue
-        functions = [PointFunction(x, model.inputs, space.mode) for x in ([prior], others)]
-        for entry in range(points[0][h.name].size):
-            for sign, stays, rest in ((1, *functions), (-1, *functions[::-1])):
-                if h.name not in stays.names or value.name not in stays.names:
-                    continue
-                tried = [EntryRidge(h.name, entry, a, sign - a) for a in (sign, 0)]
-                kept = [r for r in tried if _stays(stays, rest, value.name, r, points)]
-                found += kept[:1]
+        rest = [t for i, t in enumerate(terms) if i not in (prior_of[h], prior_of[value])]
+        rest = [t for t in rest if depends_on(t, h) or depends_on(t, value)]
+        functions = make([prior]), make(rest)
+        for sign, (stays, others) in ((1, functions), (-1, functions[::-1])):
+            if rest and {h.name, value.name} <= {*stays.names}:
+                entries = range(points[0][h.name].size)
+                tried += [((h.name, i), sign, stays, others) for i in entries]
+    # What locations are to scales of priors, multiples of entries are to a level.
+    for scales in (False, True, None):
+        for h, sign, stays, others in list(tried):
+            scaled = sign > 0 if scales is None else scales
+            beside = [r.h for r in found if r.sign == sign and r.scales != scaled and r.h != h]
+            for c in beside if scales is None else [None]:
+                ridge = EntryRidge(h, value.name, points[0][value.name].size, sign, scaled, c)
+                if _stays(stays, others, ridge, points):
+                    found.append(ridge)
+                    tried.remove((h, sign, stays, others))
+                    break
     return tuple(found)
 
 
 def _stays(
-    stays: PointFunction, rest: PointFunction, vector: str, ridge: EntryRidge,
-    points: Sequence[Point],
-) -> bool:  # fmt: skip
+    stays: PointFunction, others: PointFunction, ridge: EntryRidge, points: Sequence[Point]
+) -> bool:
     """Return whether terms that depend on a hyperparameter stay the same along a ridge.
 
     With the Jacobian, if they are the prior; then no others may depend on the hyperparameter.
     """
+    name, is_prior = ridge.h[0], ridge.sign > 0
     for seed, point in enumerate(points):
-        moved = _away_from_zero(point, np.random.default_rng(seed))
-        raised = np.array(moved[ridge.name])
-        raised.flat[ridge.entry] += _MOVE
-        alone, x = {**moved, ridge.name: raised}, moved[vector]
-        new = {**alone, vector: np.exp(ridge.factor * _MOVE) * x + ridge.shift * _MOVE}
-        before, after, by_it = (_flat(stays, at) for at in (moved, new, alone))
-        if ridge.keeps_prior and not np.array_equal(*(_flat(rest, at) for at in (moved, alone))):
+        given = _away_from_zero(point, np.random.default_rng(seed))
+        moved = ridge.moved(given, _MOVE)
+        alone = {**given, name: moved[name]}
+        before, after, by_it = (_flat(stays, at) for at in (given, moved, alone))
+        after += _MOVE * (is_prior and ridge.scales)
+        if not np.allclose(before, after, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True):
             return False
-        after += ridge.factor * _MOVE * ridge.keeps_prior
-        same = np.allclose(before, after, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
-        if not same or np.array_equal(before, by_it):
+        # It has an effect there, and no other.
+        if np.array_equal(before, by_it):
+            return False
+        if is_prior and not np.array_equal(_flat(others, given), _flat(others, alone)):
             return False
     return True
 

@@ -40,7 +40,7 @@ from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
-from .ridges import move_along, ridge_of
+from .ridges import move_along
 
 # Points of each entry, and the range of their standard deviations on the unconstrained scale.
 POINTS, SPREAD = 8, (0.5, 4.0)
@@ -284,11 +284,10 @@ def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) ->
                 return chain.log_density(candidate)
         return -np.inf
 
-    for name, (vector, move) in chain.plan.ridges.items():
-        density = log_density if move.keeps_prior else chain.model.log_prior
-        state.point, count = move_along(
-            rng, density, state.point, ridge_of(vector, move), state.updates[name]
-        )
+    for name, ridge in chain.plan.ridges.items():
+        density = log_density if ridge.sign > 0 else chain.model.log_prior
+        update = state.updates[name]
+        state.point, count = move_along(rng, density, state.point, ridge, update)
         state.info.evaluations += count
 
 

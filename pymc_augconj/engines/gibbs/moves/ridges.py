@@ -71,17 +71,9 @@ class Ridge:
         return new
 
 
-def ridge_of(vector: Hyperparameter, move: EntryRidge) -> Ridge:
-    """Return the move of an entry that a vector follows, see :class:`.EntryRidge`."""
-    ends = End(move.name, np.array([move.entry]), 1), End(
-        vector.value_name, np.arange(vector.size), move.factor + move.shift
-    )
-    return Ridge(ends, frozenset([move.name, *([vector.value_name] if move.shift else [])]))
-
-
 def move_along(
-    rng: np.random.Generator, log_density: Callable[[Point], Any], point: Point, ridge: Ridge,
-    update: Callable[..., Array],
+    rng: np.random.Generator, log_density: Callable[[Point], Any], point: Point,
+    ridge: Ridge | EntryRidge, update: Callable[..., Array],
 ) -> tuple[dict[str, Array], int]:  # fmt: skip
     """Return the point after a move along a ridge, and the evaluations of its density."""
     count = 0

@@ -60,8 +60,9 @@ class Entries(NamedTuple):
         Their log densities, in the file of which these are computed.
     coefs, eta : ndarray
         Overwritten: entries of that design, and the predictors.
-    ridges : ndarray of int, shape (ridges, 4)
-        Of each :class:`.EntryRidge` the register that moves, the vector, and its factor and shift.
+    ridges : ndarray of int, shape (ridges, 5)
+        Of each :class:`.EntryRidge` the register of h, the number of the vector, the sign, whether
+        it scales, and the register of c.
     before, value : ndarray
         Overwritten: where a move along a ridge begins, and log densities of entries.
     """
@@ -123,10 +124,11 @@ def read_entries(
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
     design = make_design(slots, at, np.argsort(order), offset)
-    ridges = [
-        (entries[r.name].ravel()[r.entry], plan.by_entry.index(h), r.factor, r.shift)
-        for h, r in plan.ridges.values()
-    ]
+    ridges = []
+    names = [h.value_name for h in plan.by_entry]
+    for r in plan.ridges.values():
+        of_h, c = (entries[x[0]].flat[x[1]] if x else tape.constants(0.0) for x in (r.h, r.beside))
+        ridges.append((int(of_h), names.index(r.vector), r.sign, r.scales, int(c)))
     largest = max((x.size for x in own), default=0)
     return Entries(
         np.concatenate([none, *own]),
@@ -138,7 +140,7 @@ def read_entries(
         join(tapes),
         np.empty(design.numbers.shape),
         np.empty((1, at.size)),
-        np.array(ridges, dtype=np.intp).reshape(-1, 4),
+        np.array(ridges, dtype=np.intp).reshape(-1, 5),
         np.empty(1 + largest),
         np.empty(largest),
     )

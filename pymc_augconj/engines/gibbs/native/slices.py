@@ -302,14 +302,15 @@ def _add_up(p: Problem, e: Entries, w: Work, v: Array, number: int, value: Array
 def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density along the ridge of number ``how``, like :func:`.evaluate`."""
     (p, e, v), r, s = given, w.registers, x[0]
-    number, a, b = e.ridges[how, 1], e.ridges[how, 2], e.ridges[how, 3]
-    first, last = e.begin[number], e.begin[number + 1]
-    r[e.ridges[how, 0]] = e.before[0] + s
+    h, number, sign, scales, beside = e.ridges[how]
+    first, last, c = e.begin[number], e.begin[number + 1], r[beside]
+    factor, shift = exp(sign * s), sign * s * exp(-c)
+    r[h] = e.before[0] + s
     for k in range(first, last):
         x_k = e.before[1 + k - first]
-        r[e.of_theta[k]] = x_k * exp(a * s) if b == 0 else x_k + b * s
-    total = s * (a * (last - first))
-    if a + b > 0:
+        r[e.of_theta[k]] = c + (x_k - c) * factor if scales else x_k + shift
+    total = s * (scales * sign * (last - first))
+    if sign > 0:
         value = e.value[: last - first]
         _add_up(p, e, w, v, number, value)
         for k in range(first, last):
@@ -372,7 +373,8 @@ def update_entries(
 ) -> int:  # fmt: skip
     """Update all vectors given the latents u; return the evaluations, −1 where one has no value.
 
-    ``u`` and ``along`` are those of moves along ridges, which follow. The whitened latents ``v`` and their predictors follow.
+    Moves along ridges come after them, by ``u`` and ``along``. The whitened latents ``v`` and their
+    predictors follow.
     """
     r, count = w.registers, 0
     w.found[FAILED] = 0.0
