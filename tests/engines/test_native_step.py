@@ -495,7 +495,7 @@ def test_what_is_learned():
         np.testing.assert_allclose(value, update.state[name], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("build", [slopes, held_sites])
+@pytest.mark.parametrize("build", [effects_on_noise, held_sites])
 def test_coordinates_while_there_are_no_axes(build):
     step, loop, point = both(build, tune=0)
     found, start, state = [], step._updates, step._sampler.state

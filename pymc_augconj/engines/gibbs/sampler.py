@@ -133,7 +133,8 @@ class GibbsSampler:
         given_latents.update_prior_only(rng, chain, state)
         for sweep in range(self.sweeps):
             given_latents.update_entries(rng, chain, state)
-            given_latents.update_along_ridges(rng, chain, state)
+            if not sweep:
+                given_latents.update_along_ridges(rng, chain, state)
             given_latents.update_exchanges(rng, chain, state)
             if not sweep or chain.plan.by_column:
                 given_latents.update_joint(rng, chain, state)

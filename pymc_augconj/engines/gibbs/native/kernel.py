@@ -365,7 +365,8 @@ def run_steps(
         for turn in range(2 * sweeps):
             is_given, sweep = turn % 2 == 0, turn // 2
             if by_entry and is_given:
-                made = update_entries(rng, p, e, w, v, widths, n_tunes, u_ridges, along)
+                first = sweep == 0
+                made = update_entries(rng, p, e, w, v, widths, n_tunes, u_ridges, along, first)
                 if made < 0:
                     return step
                 count, is_known = count + made, False

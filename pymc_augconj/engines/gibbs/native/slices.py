@@ -369,12 +369,12 @@ def learn_widths(widths: Array, found: Array, n_tunes: Index, tune: bool) -> Non
 @inner_with_arrays
 def update_entries(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, widths: Array,
-    n_tunes: Index, u: Learned, along: Index,
+    n_tunes: Index, u: Learned, along: Index, is_first: bool,
 ) -> int:  # fmt: skip
     """Update all vectors given the latents u; return the evaluations, −1 where one has no value.
 
-    Moves along ridges come after them, by ``u`` and ``along``. The whitened latents ``v`` and their
-    predictors follow.
+    In the first sweep moves along ridges come after them, by ``u`` and ``along``. The whitened
+    latents ``v`` and their predictors follow.
     """
     r, count = w.registers, 0
     w.found[FAILED] = 0.0
@@ -384,7 +384,7 @@ def update_entries(
         _, found = _update((p, e, w, v, number), rng, r[e.of_theta[own]], widths[own])
         learn_widths(widths[own], found, n_tunes[number : number + 1], u.tune)
         count += int(w.found[COUNT])
-    made = _move_along_ridges(rng, p, e, w, v, u, along)
+    made = _move_along_ridges(rng, p, e, w, v, u, along) if is_first else 0
     for i in range(v.size):
         if r[p.std[i]] != w.s[i]:
             v[i] *= w.s[i] / r[p.std[i]]
