@@ -1,7 +1,7 @@
 """Assignment of variables to the moves and methods of the Gibbs step, in their order.
 
 0. vectors whose *entries* are independent given all other variables, all entries at once; and
-   scalars while such a vector moves against them, if only their product matters;
+   scalars while such a vector moves with or against them: with the scale of its prior, say;
    vectors whose entries each scale one latent in the same way, given the scaled latents, and once
    more before move 3 with the latents integrated out;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;

@@ -203,10 +203,12 @@ def _read_vectors(
         separate = separate_entries(value.name, own, priors, wide)
         columns = columns_of(value, priors, wide)
         found[value.name] = separate, columns
+        known = separate is not None or columns is not None
+        ridges = entry_ridges(value, terms, space, wide) if known else ()
         if separate is not None:
-            separate.ridges = entry_ridges(value, terms, space, wide)
+            separate.ridges = ridges
         if columns is not None:
-            columns.densities.exchanges = exchanges(value, terms, space, wide)
+            columns.densities.exchanges = exchanges(value, ridges, terms, space)
     return found
 
 
