@@ -87,12 +87,45 @@ class Site:
         return np.array([self.likelihood.log_density(y, self.select(row), params) for row in eta])
 
 
+@dataclass(frozen=True)
+class EntryRidge:
+    """A move of one hyperparameter h by s, that a vector x of others follows.
+
+    With the sign ±1 and the value c of the hyperparameter ``beside``, zero if there is none, x goes
+    to c + (x − c) e^{±s} if it ``scales``, and to x ± s e^{−c} otherwise. Each is named by its
+    entry in the point and its number there. The prior of the vector stays the same, with the
+    Jacobian, where the sign is positive, and where it is negative all but the priors of both.
+    """
+
+    h: tuple[str, int]
+    vector: str
+    size: int
+    sign: int
+    scales: bool
+    beside: tuple[str, int] | None = None
+
+    @property
+    def log_jacobian(self) -> int:
+        """The log Jacobian of the move by s, divided by s."""
+        return self.scales * self.sign * self.size
+
+    def moved(self, point: Point, s: float) -> dict[str, Array]:
+        """Return the point moved by s."""
+        raised, x = np.array(point[self.h[0]]), point[self.vector]
+        raised.flat[self.h[1]] += s
+        c = 0.0 if self.beside is None else point[self.beside[0]].flat[self.beside[1]]
+        far = c + (x - c) * np.exp(self.sign * s) if self.scales else x + self.sign * s * np.exp(-c)
+        return {**point, self.h[0]: raised, self.vector: far}
+
+
 class EntryDensities(Protocol):
     """Log densities of the entries of a vector that are independent given everything else."""
 
     #: Scalars in the point that may grow by what all entries lose: then only the log prior of both,
     #: which is the value, changes.
     exchanges: Mapping[str, PointMap[Array]]
+    #: Moves of entries of other hyperparameters that the vector follows.
+    ridges: Sequence[EntryRidge]
     #: Terms of the log prior of hyperparameters that are among these densities.
     priors: PointMap[Sequence[Array]]
 

@@ -1,7 +1,7 @@
 """Assignment of variables to the moves and methods of the Gibbs step, in their order.
 
 0. vectors whose *entries* are independent given all other variables, all entries at once; and
-   scalars while such a vector moves against them, if only their product matters;
+   scalars while such a vector moves with or against them: with the scale of its prior, say;
    vectors whose entries each scale one latent in the same way, given the scaled latents, and once
    more before move 3 with the latents integrated out;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from .model import EntryDensities, Hyperparameter, LatentGaussianModel
+from .model import EntryDensities, EntryRidge, Hyperparameter, LatentGaussianModel
 from .point import PointMap
 
 # From this many collapsed scalars on, NUTS replaces slice sampling if possible.
@@ -34,6 +34,8 @@ _FEWEST_FOR_GRADIENT = 6
 BY_ENTRY = "entries of "
 #: Prefix of the names of updates of a vector and a scalar that multiply each other.
 EXCHANGE = "exchange of "
+#: Prefix of the names of updates along a ridge.
+ALONG = "along ridge "
 # Parameters of likelihoods and of the prior that move together where sites are held.
 _MOST_TOGETHER = 10
 # Larger vectors are left to PyMC.
@@ -92,6 +94,13 @@ class Plan:
         own = tuple({h.value_name: h for h in own}.values())
         pairs = [(v, h, self.densities_of(v).exchanges) for v in self.by_entry for h in own]
         return tuple((v, h) for v, h, exchanges in pairs if h.value_name in exchanges)
+
+    @cached_property
+    def ridges(self) -> dict[str, EntryRidge]:
+        """Ridges of vectors that are updated by entry, by name of the update."""
+        own = {h.value_name for h in self.updated if not h.factor_order}
+        found = [r for v in self.by_entry for r in self.densities_of(v).ridges if r.h[0] in own]
+        return {f"{ALONG}{i}, of {r.vector}": r for i, r in enumerate(found)}
 
     def densities_of(self, vector: Hyperparameter) -> EntryDensities:
         """Return the densities of a vector's entries; of one in ``by_column`` their log priors."""

@@ -260,13 +260,14 @@ class AugmentedGibbs(PythonGibbs):
                 return 0
             limits += [sites.steps_ahead] if self.tune and sites is not None else []
             moves = [move for move, members in own.plan.moves.items() if members]
-            for move in (*moves, *own.alternation.names) if self.tune else ():
+            along_ridges = (*own.plan.ridges, *own.alternation.names)
+            for move in (*moves, *along_ridges) if self.tune else ():
                 update = own._updates[move]
                 if isinstance(update, EntrywiseSliceUpdate):
                     continue
                 (ellipses, along), state = update.schedule, update.state
                 several = {"level": len(sampler.levels), "collapsed": 1, "prior_only": 1}
-                times = several.get(move, 1 if move in own.alternation.names else sampler.sweeps)
+                times = several.get(move, 1 if move in along_ridges else sampler.sweeps)
                 if state["axes"] is None:
                     # One sweep along all coordinates.
                     ellipses, along = 0, 2

@@ -165,7 +165,7 @@ class PythonGibbs(BlockedStep):
             for own in part.factors or [part]:
                 own.solver.preferred.compile()
         self.alternation = Alternation(self, self._default_start, companion)
-        for name in self.alternation.names:
+        for name in (*self.plan.ridges, *self.alternation.names):
             self._sizes[name], self._kinds[name] = 1, SliceUpdate
         self.tune, self.forward_rng = True, np.random.default_rng(0)
 

@@ -13,13 +13,19 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.elliptical import FEW
-from pymc_augconj.engines.gibbs.moves.ridges import ALONG, MOST, Ridge, find_ridges, move_along
+from pymc_augconj.engines.gibbs.moves.ridges import (
+    MOST,
+    Ridge,
+    find_ridges,
+    log_prior,
+    move_along,
+)
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import AugmentationError, RecognitionError, UncertainEvidenceError
 from pymc_augconj.latents.posterior import Solver
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many
+from pymc_augconj.plan import ALONG, BY_ENTRY, Plan, can_use_gradient, has_many
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognizer import Recognition
 
@@ -248,7 +254,8 @@ class Alternation:
         known = sampler.priors.at(new).factorized().blocks if moves.size else ()
         for i in moves:
             update: Callable[..., Any] = partial(step._updates[self.names[i]], tune=step.tune)
-            new, count = move_along(rng, sampler.chain, known, new, self.ridges[i], update)
+            density = partial(log_prior, sampler.chain, known)
+            new, count = move_along(rng, density, new, self.ridges[i], update)
             info.evaluations += count
         if self.companion is None:
             info.log_density = sampler.log_density(new)

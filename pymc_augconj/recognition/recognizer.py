@@ -41,7 +41,13 @@ from pymc_augconj.recognition.observed.observed_graph import (
 )
 from pymc_augconj.recognition.predictors.predictors import Predictors
 from pymc_augconj.recognition.roles.choice import choose_structure
-from pymc_augconj.recognition.roles.entries import FEWEST, exchanges, find_columns, separate_entries
+from pymc_augconj.recognition.roles.entries import (
+    FEWEST,
+    entry_ridges,
+    exchanges,
+    find_columns,
+    separate_entries,
+)
 from pymc_augconj.recognition.roles.structure import read_forward, read_hyperparameters
 
 
@@ -195,11 +201,12 @@ def _read_vectors(
         separate = separate_entries(value.name, own, priors, wide)
         columns = columns_of(value, priors, wide)
         found[value.name] = separate, columns
-        if separate is not None or columns is not None:
-            exchanged = exchanges(value, terms, space, wide)
-            for densities in (separate, None if columns is None else columns.densities):
-                if densities is not None:
-                    densities.exchanges = exchanged
+        known = separate is not None or columns is not None
+        ridges = entry_ridges(value, terms, space, wide) if known else ()
+        if separate is not None:
+            separate.ridges = ridges
+        if columns is not None:
+            columns.densities.exchanges = exchanges(value, ridges, terms, space)
     return found
 
 

@@ -349,9 +349,18 @@ def priors_of_priors():
     pm.Poisson("y2", exposure * pm.math.exp(a), observed=counts("y2", 10))
 
 
+def effects_on_noise():
+    """Vectors by entry that locations, scales and levels of other hyperparameters move."""
+    c, tau = pm.Normal("c", 0.0, 1.0, shape=2), pm.HalfNormal("tau", 1.0, shape=3)
+    z, v = pm.Normal("z", 0.0, 1.0, shape=10), pm.Normal("v", c[1], tau[1], shape=10)
+    u = pm.Normal("u", 0.0, tau[2], shape=10)
+    log_sigma = c[0] + tau[0] * z[GROUP] + v[np.arange(40) % 10]
+    pm.Normal("y", u[GROUP], pm.math.exp(log_sigma), observed=reals("y"))
+
+
 def entries_of_held_sites():
-    """Held sites follow parameters by entry; nothing else is learned."""
-    alpha = pm.Gamma("alpha", 3.0, 1.0, shape=10)
+    """Held sites follow parameters by entry, with a location and a scale."""
+    alpha = pm.LogNormal("alpha", pm.Normal("m", 1.0, 0.3), pm.HalfNormal("s", 0.5), shape=10)
     a = pm.Normal("a", 0.0, 0.7, shape=20)
     mean = pm.math.exp(a[np.arange(40) // 2])
     pm.NegativeBinomial("y", mu=mean, alpha=alpha[GROUP], observed=counts("y"))
@@ -371,7 +380,7 @@ MODELS = (
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
     *(entries, priors_of_priors, another_design_at_every_rate, structured, counts_of_a_walk),
-    *(processes, correlated_groups, few_rows, many_rows),
+    *(processes, correlated_groups, few_rows, many_rows, effects_on_noise),
 )
 
 
@@ -486,7 +495,7 @@ def test_what_is_learned():
         np.testing.assert_allclose(value, update.state[name], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("build", [slopes, held_sites])
+@pytest.mark.parametrize("build", [effects_on_noise, held_sites])
 def test_coordinates_while_there_are_no_axes(build):
     step, loop, point = both(build, tune=0)
     found, start, state = [], step._updates, step._sampler.state

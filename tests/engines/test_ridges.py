@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -11,6 +13,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import ridges
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.native.loop import Drawn
+from pymc_augconj.model import EntryRidge
 
 N, P, K = 3, 4, 2
 
@@ -71,30 +74,73 @@ def test_the_density_along_a_ridge_is_pymcs_with_the_jacobian(build, scalings, s
     start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
     chain, log_density = step.make_sampler(start).chain, model.compile_logp()
     for ridge in found:
-        known, seen = chain.priors.at(start).factorized().blocks, []
+        seen = []
+        of_priors = partial(ridges.log_prior, chain, chain.priors.at(start).factorized().blocks)
 
         def update(target, x, rng, seen=seen):
             seen += [target(x), target(x + 0.4)]
             return x + 0.4
 
-        moved, _ = ridges.move_along(rng, chain, known, start, ridge, update)
+        moved, _ = ridges.move_along(rng, of_priors, start, ridge, update)
         expected = log_density(moved) - log_density(start) + 0.4 * ridge.log_jacobian
         assert abs(expected) > 0.01
         np.testing.assert_allclose(seen[1] - seen[0], expected, rtol=1e-8)
         np.testing.assert_allclose(chain.predictor(moved), chain.predictor(start), atol=1e-9)
-        # The Jacobian itself, by differences of all that moves.
-        names = sorted({end.name for end in ridge.ends})
-        flat = np.concatenate([start[n].ravel() for n in names])
-        columns = []
-        for x in flat + 1e-6 * np.eye(flat.size):
-            parts = np.split(x, np.cumsum([start[n].size for n in names])[:-1])
-            point = start | {
-                n: p.reshape(start[n].shape) for n, p in zip(names, parts, strict=True)
-            }
-            there = ridge.moved(point, 0.4)
-            columns.append(np.concatenate([(there[n] - moved[n]).ravel() for n in names]) / 1e-6)
-        _, log_det = np.linalg.slogdet(np.array(columns))
-        np.testing.assert_allclose(log_det, 0.4 * ridge.log_jacobian, atol=1e-5)
+        np.testing.assert_allclose(log_det(ridge, start), 0.4 * ridge.log_jacobian, atol=1e-5)
+
+
+def log_det(ridge, start):
+    """Return the log Jacobian of a move by 0.4, by differences of all that moves."""
+    moved = ridge.moved(start, 0.4)
+    names = sorted(n for n, value in moved.items() if not np.array_equal(value, start[n]))
+    flat = np.concatenate([start[n].ravel() for n in names])
+    columns = []
+    for x in flat + 1e-6 * np.eye(flat.size):
+        parts = np.split(x, np.cumsum([start[n].size for n in names])[:-1])
+        point = start | {n: p.reshape(start[n].shape) for n, p in zip(names, parts, strict=True)}
+        there = ridge.moved(point, 0.4)
+        columns.append(np.concatenate([(there[n] - moved[n]).ravel() for n in names]) / 1e-6)
+    return np.linalg.slogdet(np.array(columns))[1]
+
+
+def noise_of_groups():
+    """Effects on log σ about a location, and standardised ones, with a level."""
+    c, tau = pm.Normal("c", 0.0, 0.5, shape=2), pm.LogNormal("tau", -1.0, 0.4, shape=2)
+    z, v = pm.Normal("z", 0.0, 1.0, shape=10), pm.Normal("v", c[1], tau[1], shape=10)
+    u, group = pm.Normal("u", 0.0, 1.0, shape=10), np.arange(20) % 10
+    log_sigma = c[0] + tau[0] * z[group] + v[np.arange(20) // 2]
+    y = pm.Data("y data", np.zeros(20))
+    pm.Normal("y", u[group], pm.math.exp(log_sigma), observed=y)
+
+
+SHIFTS = {("c", 1, "v", 1, False, None), ("c", 0, "v", -1, False, None)}
+SCALES = {
+    ("tau_log__", 0, "z", -1, True, None),
+    ("c", 0, "z", -1, False, ("tau_log__", 0)),
+    ("tau_log__", 1, "v", 1, True, ("c", 1)),
+}
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_vectors_follow_what_shifts_and_scales_them(others):
+    with pm.Model() as model:
+        noise_of_groups()
+        if others:
+            # What another term depends on takes no part.
+            pm.Potential("of scales", -(pt.sum(model["tau"]) ** 2))
+    step = pac.AugmentedGibbs(model=model)
+    found = {(*r.h, r.vector, r.sign, r.scales, r.beside) for r in step.plan.ridges.values()}
+    assert found == (SHIFTS if others else SHIFTS | SCALES)
+    rng = np.random.default_rng(0)
+    start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
+    chain, log_density = step.make_sampler(start).chain, model.compile_logp()
+    for ridge in step.plan.ridges.values():
+        moved = ridge.moved(start, 0.4)
+        own = chain.log_density if ridge.sign > 0 else chain.model.log_prior
+        expected = log_density(moved) - log_density(start)
+        assert abs(expected) > 0.01
+        np.testing.assert_allclose(own(moved) - own(start), expected, rtol=1e-8)
+        np.testing.assert_allclose(log_det(ridge, start), 0.4 * ridge.log_jacobian, atol=1e-5)
 
 
 def test_a_predictor_that_changes_is_no_ridge():
@@ -114,9 +160,12 @@ def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     assert not {label: value for label, value in z.items() if abs(value) > 5.0}
 
 
-def test_a_wrong_jacobian_is_seen(joint_distribution, monkeypatch):
-    monkeypatch.setattr(Ridge, "log_jacobian", 0)
-    z = joint_distribution(item_response, seed=5).z_scores(45)
+@pytest.mark.parametrize(
+    ("kind", "build", "chains"), [(Ridge, item_response, 45), (EntryRidge, noise_of_groups, 12)]
+)
+def test_a_wrong_jacobian_is_seen(joint_distribution, monkeypatch, kind, build, chains):
+    monkeypatch.setattr(kind, "log_jacobian", 0)
+    z = joint_distribution(build, seed=5).z_scores(chains)
     assert max(map(abs, z.values())) > 5.0
 
 

@@ -122,6 +122,13 @@ class Chain:
             every[i][own], entries[i][own] = u, v
         return self.point_of(point, every, entries)
 
+    def log_density(self, point: Point) -> float:
+        """Return the model's log density, without variables that are drawn forward."""
+        prior = self.priors.at(point).factorized()
+        blocks = zip(prior.blocks, self.whitened(point), strict=True)
+        total = float(self.model.log_prior(point)) + sum(b.log_density(v) for b, v in blocks)
+        return total + self.log_likelihood(self.predictor(point), point)
+
     def log_likelihood(
         self, eta: Array, point: Point, data: Sequence[SiteData] | None = None
     ) -> float:

@@ -133,6 +133,8 @@ class GibbsSampler:
         given_latents.update_prior_only(rng, chain, state)
         for sweep in range(self.sweeps):
             given_latents.update_entries(rng, chain, state)
+            if not sweep:
+                given_latents.update_along_ridges(rng, chain, state)
             given_latents.update_exchanges(rng, chain, state)
             if not sweep or chain.plan.by_column:
                 given_latents.update_joint(rng, chain, state)
@@ -285,10 +287,7 @@ class GibbsSampler:
 
     def log_density(self, point: Point) -> float:
         """Return the model's log density, without variables that are drawn forward."""
-        prior = self.priors.at(point).factorized()
-        blocks = zip(prior.blocks, self.chain.whitened(point), strict=True)
-        total = float(self.model.log_prior(point)) + sum(b.log_density(v) for b, v in blocks)
-        return total + self.chain.log_likelihood(self.chain.predictor(point), point)
+        return self.chain.log_density(point)
 
     def rounding(self, point: Point) -> float:
         """Return by how much rounding of latents and their covariances moves the log density.

@@ -4,9 +4,13 @@ The terms of the model's log density that depend on one entry depend on no other
 + constant, and all entries are updated at once. To find the entry of each term, the module moves
 sets of entries: those whose number has a given bit set, and those whose number does not.
 
-A scalar τ that enters only by its products with the entries λⱼ is *exchanged* with them: if log τ
-grows by the amount that every log λⱼ loses, only their priors change (Liu & Sabatti 2000,
-Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation, Biometrika 87).
+Other hyperparameters hardly move given the vector v where its prior has a scale near zero, or where
+the entries and a number that is added to them are known by their sum. Both move along a *ridge*: a
+location and a scale with v, given (v − m)/t, what is added to the entries or multiplies them
+against v, given the sums or products (Yu & Meng 2011, To center or not to center, J. Comput. Graph.
+Stat. 20; Liu & Sabatti 2000, Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian
+computation, Biometrika 87). If v scales latents, a scalar τ that multiplies it is *exchanged* with
+it in this way.
 
 The local scales λ of a horseshoe, ``Normal(0, tau * lam)`` or ``z * tau * lam``, each scale one
 latent, and nothing else: the standard deviation, or the factor of the column, of coefficient j
@@ -16,18 +20,18 @@ depends on λⱼ and on shared parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import numpy as np
-from pymc.logprob.transforms import LogTransform
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
-from pymc_augconj.model import ColumnScales, EntryDensities
+from pymc_augconj.model import ColumnScales, EntryDensities, EntryRidge
 from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace
+from pymc_augconj.recognition.graph.dependence import ValueSpace
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Array, Generator, Index, Mask
 
@@ -51,6 +55,7 @@ class SeparateEntries(EntryDensities):
         self._name, self._terms, self._size, self.priors = name, terms, size, priors
         self._owner, self._own = owner, np.flatnonzero(owner >= 0)
         self.exchanges: Mapping[str, PointMap[Array]] = {}
+        self.ridges: Sequence[EntryRidge] = ()
         self.names = terms.names
 
     def __call__(self, point: Point) -> Array:
@@ -106,39 +111,77 @@ def find_owners(
 
 
 def exchanges(
-    value: Variable, terms: Sequence[Variable], space: ValueSpace, points: Sequence[Point]
+    value: Variable, ridges: Sequence[EntryRidge], terms: Sequence[Variable], space: ValueSpace
 ) -> dict[str, PointFunction]:
     """Return the scalars that multiply the vector, with the log priors of both."""
     model = space.model
-    if not _is_log(model, value):
-        return {}
-    inputs = model.inputs
     prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
-    found = {}
-    for scalar in space.inputs.values():
-        if scalar is value or points[0][scalar.name].size != 1 or not _is_log(model, scalar):
+    against = [r.h[0] for r in ridges if r.sign < 0 and not r.scales and r.beside is None]
+    scalars = [model.inputs[name] for name in against]
+    return {
+        scalar.name: space.function(sum(terms[prior_of[x]].sum() for x in (scalar, value)))
+        for scalar in scalars
+        if np.prod(scalar.type.shape) == 1
+    }
+
+
+def entry_ridges(
+    value: Variable, terms: Sequence[Variable], space: ValueSpace, points: Sequence[Point]
+) -> tuple[EntryRidge, ...]:
+    """Return the moves of other hyperparameters that the vector follows, see :class:`.EntryRidge`.
+
+    Given the vector its scale hardly moves where this is near zero, nor does its location where its
+    entries are known well; given the standardised vector they do. A number that is added to all
+    entries, or multiplies them, moves against them.
+    """
+    model, found = space.model, list[EntryRidge]()
+    prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
+    make = partial(PointFunction, inputs=model.inputs, mode=space.mode)
+    prior, tried = make([terms[prior_of[value]]]), []
+    for h in space.inputs.values():
+        if h is value or not h.dtype.startswith("float") or points[0][h.name].size >= FEWEST:
             continue
-        own = {prior_of[scalar], prior_of[value]}
-        both = [t for i, t in enumerate(terms) if i not in own and depends_on(t, scalar)]
-        others = PointFunction(both, inputs, space.mode)
-        if both and _is_invariant(others, scalar.name, value.name, points):
-            priors = sum(terms[i].sum() for i in own)
-            found[scalar.name] = space.function(priors)
-    return found
+        rest = [t for i, t in enumerate(terms) if i not in (prior_of[h], prior_of[value])]
+        rest = [t for t in rest if depends_on(t, h) or depends_on(t, value)]
+        functions = prior, make(rest)
+        for sign, (stays, others) in ((1, functions), (-1, functions[::-1])):
+            if rest and {h.name, value.name} <= {*stays.names}:
+                entries = range(points[0][h.name].size)
+                tried += [((h.name, i), sign, stays, others) for i in entries]
+    # What locations are to scales of priors, multiples of entries are to a level.
+    for scales in (False, True, None):
+        for h, sign, stays, others in list(tried):
+            scaled = sign > 0 if scales is None else scales
+            beside = [r.h for r in found if r.sign == sign and r.scales != scaled and r.h != h]
+            for c in beside if scales is None else [None]:
+                ridge = EntryRidge(h, value.name, points[0][value.name].size, sign, scaled, c)
+                if _stays(stays, others, ridge, points):
+                    found.append(ridge)
+                    tried.remove((h, sign, stays, others))
+                    break
+    return tuple(found)
 
 
-def _is_log(model: ModelIndex, value: Variable) -> bool:
-    """Return whether the entry of the point is a logarithm."""
-    return isinstance(model.rvs_to_transforms[model.values_to_rvs[value]], LogTransform)
+def _stays(
+    stays: PointFunction, others: PointFunction, ridge: EntryRidge, points: Sequence[Point]
+) -> bool:
+    """Return whether terms that depend on a hyperparameter stay the same along a ridge.
 
-
-def _is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequence[Point]) -> bool:
-    """Return whether terms stay the same if one entry grows by the amount that another loses."""
+    With the Jacobian, if they are the prior; then no others may depend on the hyperparameter.
+    """
+    name, is_prior = ridge.h[0], ridge.sign > 0
     for seed, point in enumerate(points):
-        moved = _away_from_zero(point, np.random.default_rng(seed))
-        other = moved | {scalar: moved[scalar] + _MOVE, vector: moved[vector] - _MOVE}
-        before, after = _flat(terms, moved), _flat(terms, other)
+        given = _away_from_zero(point, np.random.default_rng(seed))
+        moved = ridge.moved(given, _MOVE)
+        alone = {**given, name: moved[name]}
+        before, after, by_it = (_flat(stays, at) for at in (given, moved, alone))
+        after += _MOVE * (is_prior and ridge.scales)
         if not np.allclose(before, after, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True):
+            return False
+        # It has an effect there, and no other.
+        if np.array_equal(before, by_it):
+            return False
+        if is_prior and not np.array_equal(_flat(others, given), _flat(others, alone)):
             return False
     return True
 

@@ -22,6 +22,7 @@ O(D²) where latents are fewer than rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,13 +32,15 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
-from pymc_augconj.errors import AugmentationError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import ColumnScales, Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
+
+from .ridges import move_along
 
 # Points of each entry, and the range of their standard deviations on the unconstrained scale.
 POINTS, SPREAD = 8, (0.5, 4.0)
@@ -269,6 +272,23 @@ def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None
         if chain.verifies:
             moved = np.arange(member.size) % 2 == int(rng.integers(2))
             member.entries.check(old, state.point, moved)
+
+
+def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) -> None:
+    """Update entries of hyperparameters that vectors follow, see :class:`.EntryRidge`."""
+
+    def log_density(candidate: Point) -> float:
+        # Nothing else has a value where the prior has none.
+        with suppress(NotPositiveDefiniteError):
+            if np.isfinite(chain.model.log_prior(candidate)):
+                return chain.log_density(candidate)
+        return -np.inf
+
+    for name, ridge in chain.plan.ridges.items():
+        density = log_density if ridge.sign > 0 else chain.model.log_prior
+        update = state.updates[name]
+        state.point, count = move_along(rng, density, state.point, ridge, update)
+        state.info.evaluations += count
 
 
 def update_exchanges(rng: np.random.Generator, chain: Chain, state: State) -> None:

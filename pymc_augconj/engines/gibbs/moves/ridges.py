@@ -16,21 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel
+from pymc_augconj.model import EntryRidge, Hyperparameter, LatentGaussianModel
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.typing import Array, Index, Mask
 
 # Factors along one axis of a variable; the distance of a trial move, and rounding after it.
 _MOST_FACTORS, _MOVE, _ROUNDING = 20, 0.3, 1e-9
 _PROBES = 2
-#: Moves along ridges in a step, of all that there are; and the prefix of their names.
-MOST, ALONG = 12, "along ridge "
+#: Moves along ridges in a step, of all that there are.
+MOST = 12
 
 
 class End(NamedTuple):
@@ -72,27 +72,24 @@ class Ridge:
 
 
 def move_along(
-    rng: np.random.Generator, chain: Chain, known: Sequence[BlockPrior], point: Point,
-    ridge: Ridge, update: Callable[..., Array],
+    rng: np.random.Generator, log_density: Callable[[Point], Any], point: Point,
+    ridge: Ridge | EntryRidge, update: Callable[..., Array],
 ) -> tuple[dict[str, Array], int]:  # fmt: skip
-    """Return the point after a move along a ridge, and the evaluations of its density.
-
-    ``known`` are the priors of the blocks at the point.
-    """
+    """Return the point after a move along a ridge, and the evaluations of its density."""
     count = 0
 
-    def log_density(x: Array) -> float:
+    def log_density_at(x: Array) -> float:
         nonlocal count
         count += 1
         with np.errstate(all="ignore"):
-            found = _log_prior(chain, known, ridge.moved(point, x[0])) + ridge.log_jacobian * x[0]
+            found = float(log_density(ridge.moved(point, x[0]))) + ridge.log_jacobian * x[0]
         return found if np.isfinite(found) else -np.inf
 
-    s = update(log_density, np.zeros(1), rng)[0]
+    s = update(log_density_at, np.zeros(1), rng)[0]
     return ridge.moved(point, s), count
 
 
-def _log_prior(chain: Chain, known: Sequence[BlockPrior], point: Point) -> float:
+def log_prior(chain: Chain, known: Sequence[BlockPrior], point: Point) -> float:
     """Return the log density of the point without its observations."""
     total = float(chain.model.log_prior(point))
     if not np.isfinite(total):

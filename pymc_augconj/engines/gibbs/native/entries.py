@@ -60,6 +60,11 @@ class Entries(NamedTuple):
         Their log densities, in the file of which these are computed.
     coefs, eta : ndarray
         Overwritten: entries of that design, and the predictors.
+    ridges : ndarray of int, shape (ridges, 5)
+        Of each :class:`.EntryRidge` the register of h, the number of the vector, the sign, whether
+        it scales, and the register of c.
+    before, value : ndarray
+        Overwritten: where a move along a ridge begins, and log densities of entries.
     """
 
     of_theta: Index
@@ -71,6 +76,9 @@ class Entries(NamedTuple):
     densities: RowTapes
     coefs: Array
     eta: Array
+    ridges: Index
+    before: Array
+    value: Array
 
 
 def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index) -> Design:
@@ -116,6 +124,12 @@ def read_entries(
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
     design = make_design(slots, at, np.argsort(order), offset)
+    ridges = []
+    names = [h.value_name for h in plan.by_entry]
+    for r in plan.ridges.values():
+        of_h, c = (entries[x[0]].flat[x[1]] if x else tape.constants(0.0) for x in (r.h, r.beside))
+        ridges.append((int(of_h), names.index(r.vector), r.sign, r.scales, int(c)))
+    largest = max((x.size for x in own), default=0)
     return Entries(
         np.concatenate([none, *own]),
         np.cumsum([0, *(x.size for x in own)]),
@@ -126,6 +140,9 @@ def read_entries(
         join(tapes),
         np.empty(design.numbers.shape),
         np.empty((1, at.size)),
+        np.array(ridges, dtype=np.intp).reshape(-1, 5),
+        np.empty(1 + largest),
+        np.empty(largest),
     )
 
 

@@ -51,7 +51,7 @@ from .held import (
 )
 from .problem import Problem
 from .rows import LOGISTIC, MIXTURE, TILTED_LAPLACE
-from .slices import Learned, update_entries, updates
+from .slices import Learned, one_of, update_entries, updates
 from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 
 _update = updates(evaluate)
@@ -261,6 +261,14 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
 
 
 @inner
+def _read_theta(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array) -> None:
+    """Overwrite all parts of θ with what the registers have."""
+    for part, own in ((p.theta, x), (p.likelihood, x_likelihood), (p.prior_only, x_prior)):
+        for i in range(own.size):
+            own[i] = w.registers[part[i]]
+
+
+@inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v: Array) -> bool:
     """Evaluate what the first step reads, of ``w.row`` if there is one; return if η is finite."""
     r, latents = w.registers, p.shared.latents
@@ -268,9 +276,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v
         for i in range(own.size):
             r[part[i]] = own[i]
     read_row(p, w, w.row)
-    for part, own in ((p.theta, x), (p.likelihood, x_likelihood), (p.prior_only, x_prior)):
-        for i in range(own.size):
-            own[i] = r[part[i]]
+    _read_theta(p, w, x, x_likelihood, x_prior)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
     for i in range(latents.shape[0]):
@@ -282,18 +288,17 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v
 
 @inner
 def _move_along_ridges(
-    rng: np.random.Generator, p: Problem, w: Work, u: Learned, along: Index
+    rng: np.random.Generator, p: Problem, w: Work, u: Learned, along: Index, begin: int
 ) -> int:
-    """Move values of ``w.row`` along ridges; return the evaluations, −1 where one has no value."""
-    n, count = along.size, 0
+    """Move values of ``w.row`` along ridges; return the evaluations, −1 where one has no value.
+
+    Their updates are those from the number ``begin``.
+    """
+    n, count = along.size - begin, 0
     first = int(n * rng.random()) if n > MOST else 0
     for k in range(min(n, MOST)):
         i = (first + k) % n
-        own = Learned(
-            u.centre[i : i + 1], u.axes[i : i + 1], u.inverse[i : i + 1], u.number[i : i + 1],
-            u.mean[i : i + 1], u.scatter[i : i + 1], 0, along[i], u.tune, u.widths[i : i + 1],
-            u.n_tunes[i : i + 1],
-        )  # fmt: skip
+        own = one_of(u, begin + i, along[begin + i])
         w.moved[0] = 0.0
         evaluate(p, w, w.moved[:1], ALONG_RIDGE - i)
         if not math.isfinite(w.found[VALUE]):
@@ -321,7 +326,8 @@ def run_steps(
         Both parts of θ, that of the second that levels move against, and that of the prior alone;
         they are overwritten; and their updates.
     u_ridges, along
-        The updates along all ridges, one after the other, and their slices along axes.
+        The updates along all ridges, one after the other, and their slices along axes: first those
+        of vectors by entry.
     widths, n_tunes
         What updates by entry have learned, of vectors whose registers are written; overwritten.
     v : ndarray
@@ -340,7 +346,7 @@ def run_steps(
         Written.
     """
     is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
-    by_entry = widths.size > 0
+    by_entry, n_ridges = widths.size > 0, e.ridges.shape[0]
     if not _begin(p, w, x, x_likelihood, x_prior, v):
         return 0
     if not stats.shape[1]:
@@ -359,10 +365,12 @@ def run_steps(
         for turn in range(2 * sweeps):
             is_given, sweep = turn % 2 == 0, turn // 2
             if by_entry and is_given:
-                made = update_entries(rng, p, e, w, v, widths, n_tunes, u.tune)
+                first = sweep == 0
+                made = update_entries(rng, p, e, w, v, widths, n_tunes, u_ridges, along, first)
                 if made < 0:
                     return step
                 count, is_known = count + made, False
+                _read_theta(p, w, x, x_likelihood, x_prior)
             how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
             if not is_given:
                 how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
@@ -413,8 +421,8 @@ def run_steps(
         if is_held:
             square = present(p, w, v)
         _write(p, w, v, square, outputs[step], stats[:, step])
-        if along.size:
-            made = _move_along_ridges(rng, p, w, u_ridges, along)
+        if along.size > n_ridges:
+            made = _move_along_ridges(rng, p, w, u_ridges, along, n_ridges)
             if made < 0:
                 return step
             count += made

@@ -11,11 +11,11 @@ import numpy as np
 
 from pymc_augconj.engines.gibbs.coordinates import flatten
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION
-from pymc_augconj.engines.gibbs.moves.ridges import ALONG, Ridge
+from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
-from pymc_augconj.plan import BY_ENTRY, EXCHANGE
+from pymc_augconj.plan import ALONG, BY_ENTRY, EXCHANGE
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
@@ -126,7 +126,8 @@ class NativeLoop:
         self._work = w = work.make_work(self._problem)
         # Updates of one scalar each are one after the other in the same arrays.
         self._moves = MOVES
-        self._scalars = [f"{ALONG}{i}" for i in range(len(self._problem.shared.ridges) - 1)]
+        of_blocks = range(len(self._problem.shared.ridges) - 1)
+        self._scalars = [*sampler.chain.plan.ridges, *(f"{ALONG}{i}" for i in of_blocks)]
         if isinstance(self._entries, Columns):
             from . import column_steps
 

@@ -20,7 +20,7 @@ from pymc_augconj.engines.gibbs.elliptical import (
     entry_slices,
 )
 from pymc_augconj.linalg.sparse_kernels import with_pivot
-from pymc_augconj.python_mode.tape_kernel import run_tape
+from pymc_augconj.python_mode.tape_kernel import exp, run_tape
 from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
@@ -66,6 +66,16 @@ class Learned(NamedTuple):
     tune: bool
     widths: Array
     n_tunes: Index
+
+
+@inner
+def one_of(u: Learned, i: int, along: int) -> Learned:
+    """Return the update of number i, of those of one scalar each."""
+    return Learned(
+        u.centre[i : i + 1], u.axes[i : i + 1], u.inverse[i : i + 1], u.number[i : i + 1],
+        u.mean[i : i + 1], u.scatter[i : i + 1], 0, along, u.tune, u.widths[i : i + 1],
+        u.n_tunes[i : i + 1],
+    )  # fmt: skip
 
 
 @inner
@@ -253,11 +263,28 @@ def _evaluate(given: tuple[Problem, Entries, Work, Array, int], x: Array, value:
     that no entry has; then all are ∞, so that slices end.
     """
     p, e, w, v, number = given
-    r, first, file = w.registers, e.begin[number], e.densities.file
+    r, first = w.registers, e.begin[number]
     for i in range(x.size):
         r[e.of_theta[first + i]] = x[i]
-    run_tape(p.density, r)
+    _add_up(p, e, w, v, number, value)
+    fails, is_first = not math.isfinite(r[p.log_prior]), w.found[COUNT] == 0.0
     for i in range(x.size):
+        if not value[i] > -math.inf:
+            value[i], fails = -math.inf, False
+    for i in range(x.size):
+        fails |= is_first and not math.isfinite(value[i])
+    w.found[COUNT] += 1.0
+    w.found[FAILED] = max(w.found[FAILED], 1.0 * fails)
+    for i in range(x.size if w.found[FAILED] > 0.0 else 0):
+        value[i] = math.inf
+
+
+@inner
+def _add_up(p: Problem, e: Entries, w: Work, v: Array, number: int, value: Array) -> None:
+    """Write the log density of every entry of a vector, whose registers are written."""
+    r, first, file = w.registers, e.begin[number], e.densities.file
+    run_tape(p.density, r)
+    for i in range(value.size):
         value[i] = r[e.log_prior[first + i]]
     by = e.by_latent[number]
     for k in range(by.size):
@@ -273,16 +300,54 @@ def _evaluate(given: tuple[Problem, Entries, Work, Array, int], x: Array, value:
         for k in range(begin, tables[i, 1]):
             if by[k] >= 0:
                 value[by[k]] += file[at + k - begin]
-    fails, is_first = not math.isfinite(r[p.log_prior]), w.found[COUNT] == 0.0
-    for i in range(x.size):
-        if not value[i] > -math.inf:
-            value[i], fails = -math.inf, False
-    for i in range(x.size):
-        fails |= is_first and not math.isfinite(value[i])
-    w.found[COUNT] += 1.0
-    w.found[FAILED] = max(w.found[FAILED], 1.0 * fails)
-    for i in range(x.size if w.found[FAILED] > 0.0 else 0):
-        value[i] = math.inf
+
+
+@inner
+def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, how: int) -> bool:
+    """Evaluate the log density along the ridge of number ``how``, like :func:`.evaluate`."""
+    (p, e, v), r, s = given, w.registers, x[0]
+    h, number, sign, scales, beside = e.ridges[how]
+    first, last, c = e.begin[number], e.begin[number + 1], r[beside]
+    factor, shift = exp(sign * s), sign * s * exp(-c)
+    r[h] = e.before[0] + s
+    for k in range(first, last):
+        x_k = e.before[1 + k - first]
+        r[e.of_theta[k]] = c + (x_k - c) * factor if scales else x_k + shift
+    total = s * (scales * sign * (last - first))
+    if sign > 0:
+        value = e.value[: last - first]
+        _add_up(p, e, w, v, number, value)
+        for k in range(first, last):
+            total += value[k - first] - r[e.log_prior[k]]
+    else:
+        run_tape(p.density, r)
+    total += r[p.log_prior]
+    w.found[VALUE] = total if math.isfinite(total) else -math.inf
+    return True
+
+
+_update_along = updates(_evaluate_along)
+
+
+@inner
+def _move_along_ridges(
+    rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, u: Learned, along: Index
+) -> int:
+    """Move entries that vectors follow; return the evaluations, −1 where one has no value."""
+    r, count = w.registers, 0
+    for i in range(e.ridges.shape[0]):
+        number = e.ridges[i, 1]
+        first, last = e.begin[number], e.begin[number + 1]
+        e.before[0] = r[e.ridges[i, 0]]
+        for k in range(first, last):
+            e.before[1 + k - first] = r[e.of_theta[k]]
+        w.moved[0] = 0.0
+        _evaluate_along((p, e, v), w, w.moved[:1], i)
+        if not math.isfinite(w.found[VALUE]):
+            return -1
+        own = one_of(u, i, along[i])
+        count += 1 + _update_along(rng, (p, e, v), w, own, w.moved[:1], i)
+    return count
 
 
 @inner_with_arrays
@@ -308,11 +373,12 @@ def learn_widths(widths: Array, found: Array, n_tunes: Index, tune: bool) -> Non
 @inner_with_arrays
 def update_entries(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, widths: Array,
-    n_tunes: Index, tune: bool,
+    n_tunes: Index, u: Learned, along: Index, is_first: bool,
 ) -> int:  # fmt: skip
     """Update all vectors given the latents u; return the evaluations, −1 where one has no value.
 
-    The whitened latents ``v`` and their predictors follow.
+    In the first sweep moves along ridges come after them, by ``u`` and ``along``. The whitened
+    latents ``v`` and their predictors follow.
     """
     r, count = w.registers, 0
     w.found[FAILED] = 0.0
@@ -320,12 +386,14 @@ def update_entries(
         own = slice(e.begin[number], e.begin[number + 1])
         w.found[COUNT] = 0.0
         _, found = _update((p, e, w, v, number), rng, r[e.of_theta[own]], widths[own])
-        learn_widths(widths[own], found, n_tunes[number : number + 1], tune)
+        learn_widths(widths[own], found, n_tunes[number : number + 1], u.tune)
         count += int(w.found[COUNT])
+    made = _move_along_ridges(rng, p, e, w, v, u, along) if is_first else 0
     for i in range(v.size):
         if r[p.std[i]] != w.s[i]:
             v[i] *= w.s[i] / r[p.std[i]]
             w.s[i] = r[p.std[i]]
     held.read_part(p.held, r, w.file, held.OF_PARAMETERS)
     is_finite = held.predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta)
-    return count if is_finite and not w.found[FAILED] > 0.0 else -1
+    is_finite &= made >= 0
+    return count + made if is_finite and not w.found[FAILED] > 0.0 else -1
