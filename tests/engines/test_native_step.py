@@ -503,18 +503,19 @@ def test_coordinates_while_there_are_no_axes(build):
         updates, rng = copy.deepcopy(start), np.random.default_rng(3)
         step._updates, step._sampler.state = updates, state
         if native:
-            block = loop.run(rng, step._sampler, point, updates, 6, tune=True)
+            block = loop.run(rng, step._sampler, point, updates, 5, tune=True)
             *_, last = block.points()
             evaluations = block.evaluations.tolist()
         else:
-            every = list(python_steps(step, rng, point, 6, tune=True))
+            every = list(python_steps(step, rng, point, 5, tune=True))
             last, evaluations = every[-1][0], [info.evaluations for _, info in every]
         found.append((last, evaluations, {move: own.state for move, own in updates.items()}))
     (ours, first, learned), (theirs, second, expected) = found
     assert first == second
     assert expected["collapsed"]["axes"] is None
     for move, state in expected.items():
-        for name in ("count", "n_tunes", "widths", "mean", "scatter"):
+        # Updates by entry learn widths alone.
+        for name in {"count", "n_tunes", "widths", "mean", "scatter"}.intersection(state):
             np.testing.assert_allclose(learned[move][name], state[name], rtol=1e-8, atol=1e-12)
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=1e-8, atol=1e-9)
