@@ -350,11 +350,8 @@ def _match_most(
 def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGraph]:
     """Match variables that depend on a latent; raise if one has no match."""
     model = matcher.model
-    matched = [
-        matcher.match(rv, latents, scope)
-        for rv in model.observed_RVs
-        if matcher.reading(rv, latents).depends
-    ]
+    depending = [rv for rv in model.observed_RVs if matcher.reading(rv, latents).depends]
+    matched = [matcher.match(rv, latents, scope) for rv in depending]
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
     matched += [potential for potential in potentials if potential is not None]
     return matched + [match_prior(model, own, latents) for own in latents if own.has_prior]

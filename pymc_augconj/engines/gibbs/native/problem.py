@@ -221,7 +221,6 @@ def make_problem(
     layout = make_layout(plan, model.blocks, order)
     own = layout.members
     log_det = _write_values(chain, tape, entries, latents, log_det, roots)
-    outputs = [entries[name] for name in layout.entries]
     written = tape.finish()
     starts, rows, cols, runs = pattern.arrays
     likelihood = _flat(inputs, own["likelihood"])
@@ -260,7 +259,7 @@ def make_problem(
         signs=probes(np.ones(order.size)),
         digits=EPS * math.sqrt(model.n_rows),
         latents=latents[order],
-        outputs=np.concatenate([x.ravel() for x in outputs]),
+        outputs=np.concatenate([entries[name].ravel() for name in layout.entries]),
         shared=shared,
     )
     return _contiguous(problem), _contiguous(by_entry), layout
@@ -338,8 +337,7 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     means = {name for b in model.blocks if b.mean is not None for name in b.mean.names}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}
-    moving = moving or not of_prior.isdisjoint(of_held)
-    moving = moving or any(h.value_name in means for h in plan.by_entry)
+    moving |= not of_prior.isdisjoint(of_held) or any(h.value_name in means for h in plan.by_entry)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
     structured = [b for b in model.blocks if b.is_sparse]
