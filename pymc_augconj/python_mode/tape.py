@@ -109,17 +109,23 @@ def in_runs(tape: Tape, parts: Sequence[Index]) -> tuple[list[Index], Array]:
     """Return parts of a tape in which loops execute several instructions at once, and registers.
 
     The first of some that are one operation of consecutive registers has their number. Constants
-    among the arguments are copied to further registers, one after the other.
+    among the arguments are copied to further registers, one after the other. Those that an earlier
+    part executes in a loop are in one in all, as loops have other functions, which round otherwise.
     """
     start, copied, found = tape.start.tolist(), dict[tuple[int, ...], int](), []
-    is_constant = ~np.isnan(tape.start)
+    is_constant, in_loop = ~np.isnan(tape.start), np.full(tape.start.size, -1)
     for code in parts:
         given, code = code, code.copy()
         fixed, follows = is_constant[given[:, 2:]], np.diff(given, axis=0) == 1
         same = np.column_stack([follows[:, 1], follows[:, 2:] | (fixed[1:] & fixed[:-1])])
         breaks = ~(same.all(axis=1) & (np.diff(given[:, 0]) == 0) & (given[1:, 0] != FACTORIZE))
+        known = in_loop[given[:, 1]]
+        breaks |= np.diff(known) != 0
+        in_loop[given[:, 1]] = np.maximum(known, 0)
         begin = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(given)]])
-        for i in np.flatnonzero(np.diff(begin) >= _FEW):
+        of_run = known[begin[:-1]] if known.size else known
+        size = np.diff(begin)[: of_run.size]
+        for i in np.flatnonzero((of_run > 0) | ((of_run < 0) & (size >= _FEW))):
             own = np.arange(begin[i], begin[i + 1])
             rows, fixes = given[own], fixed[own]
             consecutive = (np.diff(rows[:, 2:], axis=0) == 1).all(axis=0) & ~fixes.any(axis=0)
@@ -131,6 +137,7 @@ def in_runs(tape: Tape, parts: Sequence[Index]) -> tuple[list[Index], Array]:
                 start += tape.start[rows[:, 2 + k]].tolist() if at == len(start) else []
                 code[own, 2 + k] = at + np.arange(own.size)
             code[own[0], 0] += RUN * own.size
+            in_loop[rows[:, 1]] = 1
         found.append(code)
     return found, np.array(start)
 
@@ -398,6 +405,8 @@ class TapeBuilder:
 
     def _added(self, node: Apply, values: list[Any]) -> Index:
         """Return x with y added to a part of it, where an entry may be several times."""
+        if any(isinstance(value, Registers) for value in values[2:]):
+            raise NoTapeError(f"{node.op} at what is not constant")
         x, y = map(self._index, values[:2])
         is_slice = isinstance(node.op, IncSubtensor)
         take = (Subtensor if is_slice else AdvancedSubtensor)(node.op.idx_list)

@@ -206,7 +206,7 @@ def _read_vectors(
         if separate is not None:
             separate.ridges = ridges
         if columns is not None:
-            columns.densities.exchanges = exchanges(value, ridges, terms, space)
+            columns.densities.exchanges = exchanges(value, ridges, terms, space, points[0])
     return found
 
 

@@ -11,8 +11,10 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import ridges
+from pymc_augconj.engines.gibbs.moves.given_latents import update_along_ridges
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.native.loop import Drawn
+from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.model import EntryRidge
 
 N, P, K = 3, 4, 2
@@ -255,3 +257,31 @@ def test_scales_of_both_factors_start_away_from_zero():
         idata = pac.sample(5, tune=15, chains=4, cores=1, random_seed=1, progressbar=False,
                            compute_convergence_checks=False)  # fmt: skip
     assert float(idata.posterior["sd"].min()) > 1e-6
+
+
+def test_moves_of_vectors_have_the_density_of_the_model():
+    """Also where terms that seemed to stay the same do not: beyond all points of the search."""
+    with pm.Model() as model:
+        level, z = pm.Gumbel("level", 0.0, 1.0), pm.Gumbel("z", 0.0, 1.0, shape=10)
+        scale = pt.exp(0.3 * (pt.minimum(level, 5.0) + z))
+        y = np.random.default_rng(1).normal(size=(5, 10))
+        pm.StudentT("y", nu=4.0, mu=pm.Normal("b", 0.0, 1.0), sigma=scale, observed=y)
+        step = pac.AugmentedGibbs()
+    point = step._default_start | {"level": np.array(5.5)}
+    ((name, ridge),), found = step.plan.ridges.items(), []
+
+    def update(target, start, rng):
+        found.append(target(np.array([0.7])) - target(start))
+        return start
+
+    state, rng = State(dict(point), {name: update}), np.random.default_rng(1)
+    sampler, logp = step.make_sampler(step._default_start), model.compile_logp()
+    update_along_ridges(rng, sampler.chain, state)
+    moved = ridge.moved(point, 0.7)
+    np.testing.assert_allclose(found, logp(moved) - logp(point) + 0.7 * ridge.log_jacobian)
+    log_prior = sampler.model.log_prior
+    assert abs(found[0] - float(log_prior(moved) - log_prior(point))) > 0.1
+    # From where there is no density, all points would be accepted.
+    nowhere = State(point | {"level": np.array(np.inf)}, {name: update})
+    update_along_ridges(rng, sampler.chain, nowhere)
+    assert len(found) == 1

@@ -111,8 +111,9 @@ def find_owners(
 
 
 def exchanges(
-    value: Variable, ridges: Sequence[EntryRidge], terms: Sequence[Variable], space: ValueSpace
-) -> dict[str, PointFunction]:
+    value: Variable, ridges: Sequence[EntryRidge], terms: Sequence[Variable], space: ValueSpace,
+    point: Point,
+) -> dict[str, PointFunction]:  # fmt: skip
     """Return the scalars that multiply the vector, with the log priors of both."""
     model = space.model
     prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
@@ -121,7 +122,7 @@ def exchanges(
     return {
         scalar.name: space.function(sum(terms[prior_of[x]].sum() for x in (scalar, value)))
         for scalar in scalars
-        if np.prod(scalar.type.shape) == 1
+        if point[scalar.name].size == 1
     }
 
 

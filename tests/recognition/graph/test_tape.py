@@ -199,13 +199,16 @@ def test_runs_of_instructions_give_what_single_ones_give():
     (one, first, none), start = in_runs(written, [written.code, written.code[:9], written.code[:0]])
     names = [NAMES[k % RUN] for k in one[one[:, 0] >= RUN, 0]]
     assert names == ["Exp", "Mul", "GE", "Switch", "Log"]
-    # Three of the products are no run.
-    assert (len(none), first[0, 0] // RUN, first[6, 0] // RUN) == (0, 6, 0)
+    # Three of the products are a run, as they are in one of the first part.
+    assert (len(none), first[0, 0] // RUN, first[6, 0] // RUN) == (0, 6, 3)
     given = np.concatenate([x, y, s[None]])
     plain, runs = written.start.copy(), start.copy()
     plain[given] = runs[given] = rng.normal(size=given.size)
     run_tape(written.code, plain)
     run_tape(one, runs)
+    again = runs.copy()
+    run_tape(first, again)
+    np.testing.assert_array_equal(again, runs)
     found = np.concatenate([chosen, total, of_one, root[np.tril_indices(2)]])
     assert np.isfinite(plain[np.setdiff1d(found, of_one)]).all()
     np.testing.assert_allclose(runs[found], plain[found], rtol=1e-15, atol=1e-15)

@@ -275,7 +275,10 @@ def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None
 
 
 def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) -> None:
-    """Update entries of hyperparameters that vectors follow, see :class:`.EntryRidge`."""
+    """Update entries of hyperparameters that vectors follow, see :class:`.EntryRidge`.
+
+    By the whole density, as what stays the same along a ridge was found at some points alone.
+    """
 
     def log_density(candidate: Point) -> float:
         # Nothing else has a value where the prior has none.
@@ -285,9 +288,8 @@ def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) ->
         return -np.inf
 
     for name, ridge in chain.plan.ridges.items():
-        density = log_density if ridge.sign > 0 else chain.model.log_prior
         update = state.updates[name]
-        state.point, count = move_along(rng, density, state.point, ridge, update)
+        state.point, count = move_along(rng, log_density, state.point, ridge, update)
         state.info.evaluations += count
 
 

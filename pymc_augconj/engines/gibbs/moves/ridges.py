@@ -75,18 +75,24 @@ def move_along(
     rng: np.random.Generator, log_density: Callable[[Point], Any], point: Point,
     ridge: Ridge | EntryRidge, update: Callable[..., Array],
 ) -> tuple[dict[str, Array], int]:  # fmt: skip
-    """Return the point after a move along a ridge, and the evaluations of its density."""
-    count = 0
+    """Return the point after a move along a ridge, and the evaluations of its density.
+
+    From a point without one there is no move, as all others would be accepted.
+    """
+    known: dict[float, float] = {}
 
     def log_density_at(x: Array) -> float:
-        nonlocal count
-        count += 1
-        with np.errstate(all="ignore"):
-            found = float(log_density(ridge.moved(point, x[0]))) + ridge.log_jacobian * x[0]
-        return found if np.isfinite(found) else -np.inf
+        if x[0] not in known:
+            with np.errstate(all="ignore"):
+                found = float(log_density(ridge.moved(point, x[0]))) + ridge.log_jacobian * x[0]
+            known[x[0]] = found if np.isfinite(found) else -np.inf
+        return known[x[0]]
 
-    s = update(log_density_at, np.zeros(1), rng)[0]
-    return ridge.moved(point, s), count
+    start = np.zeros(1)
+    if log_density_at(start) == -np.inf:
+        return dict(point), 1
+    s = update(log_density_at, start, rng)[0]
+    return ridge.moved(point, s), len(known)
 
 
 def log_prior(chain: Chain, known: Sequence[BlockPrior], point: Point) -> float:

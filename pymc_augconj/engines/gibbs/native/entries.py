@@ -17,7 +17,7 @@ from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 from .row_tapes import RowTapes, join, read_row_tape
 from .rows import Slot, read_params
@@ -124,11 +124,21 @@ def read_entries(
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
     design = make_design(slots, at, np.argsort(order), offset)
-    ridges = []
-    names = [h.value_name for h in plan.by_entry]
+    names, ridges = [h.value_name for h in plan.by_entry], []
     for r in plan.ridges.values():
         of_h, c = (entries[x[0]].flat[x[1]] if x else tape.constants(0.0) for x in (r.h, r.beside))
-        ridges.append((int(of_h), names.index(r.vector), r.sign, r.scales, int(c)))
+        number, met = names.index(r.vector), _owners(tape, np.array([of_h])) != _NONE
+        # Densities of entries are all that a move computes beside the prior.
+        of_data = np.full(model.n_rows, _NONE)
+        of_data[at] = of_row[number]
+        alone = (~is_flat & met[std])[order] & (of_latent[number] == _NONE)
+        for data, known in zip(chain.data, params, strict=True):
+            predicted = np.array(data.site.row_numbers)
+            found = _meets(met, predicted, known, slots, offset) & (of_data[predicted[0]] == _NONE)
+            alone = np.append(alone, found)
+        if alone.any():
+            raise NoTapeError("moves that the loop does not make")
+        ridges.append((int(of_h), number, r.sign, r.scales, int(c)))
     largest = max((x.size for x in own), default=0)
     return Entries(
         np.concatenate([none, *own]),
@@ -144,6 +154,18 @@ def read_entries(
         np.empty(1 + largest),
         np.empty(largest),
     )
+
+
+def _meets(
+    met: Mask, rows: Index, params: Mapping[str, Any], slots: Sequence[Slot], offset: Index
+) -> Mask:
+    """Return whether observations, of rows (P, N), depend on one of the registers ``met``."""
+    found = met[offset[rows]].any(axis=0)
+    for slot in slots:
+        found |= ((slot.number[rows] != 0.0) & met[slot.factor[rows]]).any(axis=0)
+    for index in (x.index for x in params.values() if isinstance(x, Registers)):
+        found |= met[index] if index.size in (1, found.size) else met[index].any()
+    return found
 
 
 def log_priors_by_entry(

@@ -314,13 +314,10 @@ def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, ho
         x_k = e.before[1 + k - first]
         r[e.of_theta[k]] = c + (x_k - c) * factor if scales else x_k + shift
     total = s * (scales * sign * (last - first))
-    if sign > 0:
-        value = e.value[: last - first]
-        _add_up(p, e, w, v, number, value)
-        for k in range(first, last):
-            total += value[k - first] - r[e.log_prior[k]]
-    else:
-        run_tape(p.density, r)
+    value = e.value[: last - first]
+    _add_up(p, e, w, v, number, value)
+    for k in range(first, last):
+        total += value[k - first] - r[e.log_prior[k]]
     total += r[p.log_prior]
     w.found[VALUE] = total if math.isfinite(total) else -math.inf
     return True
