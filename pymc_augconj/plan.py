@@ -87,7 +87,7 @@ class Plan:
 
     @cached_property
     def exchanges(self) -> tuple[tuple[Hyperparameter, Hyperparameter], ...]:
-        """Vectors that are updated by entry, and scalars that they are exchanged with."""
+        """Vectors of column scales, and scalars that they are exchanged with."""
         own = (*self.joint, *self.collapsed, *self.likelihood, *self.prior_only)
         own += tuple(h for members in self.of_blocks.values() for h in members)
         # Some have two moves.

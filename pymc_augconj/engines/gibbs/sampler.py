@@ -1,7 +1,7 @@
 """The Gibbs step: four moves, in the order that makes them exact.
 
-0. hyperparameters given the latents whose entries are independent then, all at once, and those of
-   their priors together with them;
+0. hyperparameters given the latents whose entries are independent then, all at once, and others
+   that such a vector follows;
 1. hyperparameters of the likelihoods given the latents, ω integrated out; some of them once more
    while the level of a predictor moves against them, see :mod:`.moves.given_latents`;
 2. ω given everything;
