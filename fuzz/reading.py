@@ -12,7 +12,7 @@ from pymc.model import Model
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.engines.gibbs.state import Target, Update
+from pymc_augconj.engines.gibbs.state import PointTarget, Update
 from pymc_augconj.plan import held_names, make_plan
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -128,7 +128,7 @@ class Reading:
         return found
 
 
-def _metropolis(target: Target, start: Array, rng: np.random.Generator) -> Array:
+def _metropolis(target: PointTarget, start: Array, rng: np.random.Generator) -> Array:
     """One step of a random walk: where the hyperparameters go matters little here."""
     proposed = start + 0.5 * rng.standard_normal(start.size)
     return proposed if np.log(rng.random()) < target(proposed) - target(start) else start
