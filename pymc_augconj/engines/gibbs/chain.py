@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
+import numpy as np
+
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
@@ -124,9 +126,12 @@ class Chain:
 
     def log_density(self, point: Point) -> float:
         """Return the model's log density, without variables that are drawn forward."""
+        total = float(self.model.log_prior(point))
+        if not np.isfinite(total):
+            return total  # nothing else may have a value there
         prior = self.priors.at(point).factorized()
         blocks = zip(prior.blocks, self.whitened(point), strict=True)
-        total = float(self.model.log_prior(point)) + sum(b.log_density(v) for b, v in blocks)
+        total += sum(b.log_density(v) for b, v in blocks)
         return total + self.log_likelihood(self.predictor(point), point)
 
     def log_likelihood(

@@ -281,10 +281,8 @@ def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) ->
     """
 
     def log_density(candidate: Point) -> float:
-        # Nothing else has a value where the prior has none.
         with suppress(NotPositiveDefiniteError):
-            if np.isfinite(chain.model.log_prior(candidate)):
-                return chain.log_density(candidate)
+            return chain.log_density(candidate)
         return -np.inf
 
     for name, ridge in chain.plan.ridges.items():
