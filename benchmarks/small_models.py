@@ -24,7 +24,7 @@ from benchmarks.harness import CORES, Row, Settings, compile_kernels, measure
 from benchmarks.sampling import SEED, diagnose
 from benchmarks.small_problems import MODELS
 
-# Draws of short runs, and seconds that further ones take.
+# Draws of short runs, and the least seconds that further ones take.
 _SHORT, _SECONDS = 500, 2.0
 
 
@@ -52,7 +52,7 @@ def measure_further(*, sampler: str, name: str, draws: int) -> dict[str, Any]:
     """Return what further draws of one chain cost and bring, compilation and tuning left out.
 
     It is the difference between a long run and the quicker of two short ones, in one process in
-    which all is compiled; the long one has as many more draws as take two seconds.
+    which all is compiled; the long one has so many more draws that they take two seconds at least.
     """
     model = MODELS[name]()
     options = {"chains": 1, "cores": 1}
@@ -69,11 +69,14 @@ def measure_further(*, sampler: str, name: str, draws: int) -> dict[str, Any]:
 
     call(_SHORT)
     short = min(call(_SHORT)[0] for _ in range(2))
-    trial = max(call(_SHORT + 4 * draws)[0] - short, 1e-2)
-    more = int(np.clip(4 * draws * _SECONDS / trial, 4 * draws, 40 * draws))
-    seconds, tree = call(_SHORT + more)
+    seconds, more = 0.0, draws
+    while seconds < _SECONDS:
+        # The start of a call alone takes a tenth of a second more or less.
+        more *= 4
+        total, tree = call(_SHORT + more)
+        seconds = total - short
     least = [float(az.ess(tree["posterior"].to_dataset()[v.name]).min()) for v in model.free_RVs]
-    a_draw, share = (seconds - short) / more, min(least) / (_SHORT + more)
+    a_draw, share = seconds / more, min(least) / (_SHORT + more)
     return {"us_a_draw": 1e6 * a_draw, "ess_a_draw": share, "ess_per_second": share / a_draw}
 
 
