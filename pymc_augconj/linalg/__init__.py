@@ -10,6 +10,7 @@
 ``sparse_kernels``       loops of ``sparse`` and ``factors``
 ``state_space``          Cholesky factors of covariances of Markov processes, in linear time
 ``state_space_kernels``  loops of ``state_space``
+``state_space_of_two``   those for states of two entries
 ``supernodes``           elimination of columns with the same rows together
 ``vecchia``              Vecchia's approximation: order, neighbours, precision
 ``vecchia_kernels``      loops of ``vecchia``

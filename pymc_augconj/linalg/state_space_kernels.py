@@ -11,6 +11,8 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
+from .state_space_of_two import filter_two, load_input, pass_of_two, simulate_two
+
 # Scaled gaps s below which the process noise of the first entry of ν = 3/2 and 5/2 comes from
 #
 #     ∫₀ˢ uᵏ exp(−2u) du = exp(−2s) sᵏ⁺¹/(k+1) Σⱼ (2s)ʲ (k+1)!/(k+1+j)!,        k = 2, 4,
@@ -133,16 +135,10 @@ def passes(size: int) -> Passes:
         if len(rows):
             forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
 
-    run_filter = _filter_of_two if size == 2 else filter_first
-    return Passes(run_filter, forward, _pass(size, False), _variances(size), _simulate(size))
-
-
-@njit(cache=True)
-def _load(h: Array, groups: Index, i: int, found: Array) -> None:
-    """Write the loadings of input i at their entries of the state."""
-    for o, _, _, L, first in groups:
-        for j in range(L):
-            found[o + j] = h[i, first + j]
+    if size == 2:
+        backward = pass_of_two(False)
+        return Passes(filter_two, pass_of_two(True), backward, _variances(2), simulate_two)
+    return Passes(filter_first, forward, _pass(size, False), _variances(size), _simulate(size))
 
 
 @njit(cache=True, inline="always")
@@ -205,45 +201,6 @@ def _product(V: Array, x: Array, size: int, found: Array) -> float:
     return square
 
 
-# Pivots of zero are found later.
-@njit(cache=True, error_model="numpy")
-def _filter_of_two(
-    A: Array, Q: Array, P: Array, step: Index, loaded: tuple[Array, Index], own: float,
-    extra: Array, pivots: Array, prior: Array, gain: Array, rows: Array,
-) -> None:  # fmt: skip
-    """Do what :func:`_filter` makes with V in registers, in half the time; and the rows."""
-    load, v, c, w, moved = np.zeros(2), 0.0, 0.0, 0.0, np.zeros((rows.shape[0], 2))
-    _load(*loaded, 0, load)
-    h, k = load
-    for i in range(step.size):
-        g = step[i]
-        if g < 0:
-            v, c, w = P[0, 0], P[0, 1], P[1, 1]
-            moved[:] = 0.0
-        else:
-            a, b, q = A[g, 0], A[g, 1], Q[g]
-            for r in range(rows.shape[0]):
-                x, y = moved[r]
-                moved[r, 0], moved[r, 1] = a[0] * x + a[1] * y, b[0] * x + b[1] * y
-            first, second = a[0] * v + a[1] * c, a[0] * c + a[1] * w
-            third, fourth = b[0] * v + b[1] * c, b[0] * c + b[1] * w
-            v = first * a[0] + second * a[1] + q[0, 0]
-            c = first * b[0] + second * b[1] + q[0, 1]
-            w = third * b[0] + fourth * b[1] + q[1, 1]
-        first, second = h * v + k * c, h * c + k * w
-        prior[i] = own + h * first + k * second
-        pivots[i] = prior[i] + extra[i]
-        inverse = 1.0 / pivots[i]
-        third, fourth = first * inverse, second * inverse
-        gain[i, 0], gain[i, 1] = third, fourth
-        for r in range(rows.shape[0]):
-            e = rows[r, i] - (h * moved[r, 0] + k * moved[r, 1])
-            rows[r, i] = e * inverse
-            moved[r, 0] += third * e
-            moved[r, 1] += fourth * e
-        v, c, w = v - third * first, c - third * second, w - fourth * second
-
-
 def _filter(size: int) -> Any:
     @njit(cache=True, error_model="numpy")
     def run_filter(
@@ -254,7 +211,7 @@ def _filter(size: int) -> Any:
         d = size if size > 0 else gain.shape[1]
         V, c, load = np.zeros((d, d)), np.zeros(d), np.zeros(d)
         flat = V.ravel(), np.zeros(d * d)
-        _load(h, groups, 0, load)
+        load_input(h, groups, 0, load)
         for i in range(step.size):
             g = step[i]
             if g < 0:
@@ -273,7 +230,7 @@ def _filter(size: int) -> Any:
                             for b in range(L):
                                 V[o + j * L + b, o + k * L + b] += new[q + j, q + k]
             if size == 0:
-                _load(h, groups, i, load)
+                load_input(h, groups, i, load)
             p = own + _product(V, load, d, c)
             s = p + extra[i]
             prior[i], pivots[i] = p, s
@@ -295,12 +252,12 @@ def _pass(size: int, is_forward: bool) -> Any:
         h, groups = loaded
         n, d = step.size, size if size > 0 else gain.shape[1]
         state, moved, load = np.zeros((rows.shape[0], d)), np.zeros(d), np.zeros(d)
-        _load(h, groups, 0, load)
+        load_input(h, groups, 0, load)
         for at in range(n):
             i = at if is_forward else n - 1 - at
             g = step[i] if is_forward else (step[i + 1] if at > 0 else -1)
             if size == 0:
-                _load(h, groups, i, load)
+                load_input(h, groups, i, load)
             # What the state is read by, and what a value moves it by.
             first, second = (load, gain[i]) if is_forward else (gain[i], load)
             for r in range(rows.shape[0]):
@@ -333,11 +290,11 @@ def _simulate(size: int) -> Any:
         d = size if size > 0 else gain.shape[1]
         state, moved, load = np.zeros((2, len(x), d)), np.zeros((2, d)), np.zeros(d)
         largest = 0.0
-        _load(h, groups, 0, load)
+        load_input(h, groups, 0, load)
         for i in range(step.size):
             g, inverse = step[i], 1.0 / pivots[i]
             if size == 0:
-                _load(h, groups, i, load)
+                load_input(h, groups, i, load)
             for r in range(len(x)):
                 for k in range(2):
                     if g >= 0:
@@ -372,7 +329,7 @@ def _variances(size: int) -> Any:
         n, d = step.size, size if size > 0 else gain.shape[1]
         N, b, load = np.zeros((d, d)), np.zeros(d), np.zeros(d)
         flat = N.ravel(), np.zeros(d * d)
-        _load(h, groups, 0, load)
+        load_input(h, groups, 0, load)
         for i in range(n - 1, -1, -1):
             g = step[i + 1] if i + 1 < n else -1
             if g >= 0:
@@ -380,7 +337,7 @@ def _variances(size: int) -> Any:
             else:
                 N[:, :] = 0.0
             if size == 0:
-                _load(h, groups, i, load)
+                load_input(h, groups, i, load)
             # b = N k, and with it kᵀN k.
             square = _product(N, gain[i], d, b)
             own = extra[i]
