@@ -42,11 +42,11 @@ axes[0].plot(days, brightness, ".", ms=1, color="C1", label="simulated")
 axes[0].errorbar(
     days[::40], mid[::40], [(mid - low)[::40], (high - mid)[::40]], fmt=".", ms=3, label="posterior"
 )
-axes[0].set(xlabel="days", ylabel="log brightness", ylim=(-0.8, 0.8))
+axes[0].set(xlabel="days", ylabel="log brightness", ylim=(-0.8, 0.8), title="A star of 4.7 days")
 axes[0].legend(loc="upper right")
 axes[1].hist(idata.posterior["period"].values.ravel(), bins=30)
 axes[1].axvline(period, color="C1")
-axes[1].set(xlabel="period, days", yticks=[])
+axes[1].set(xlabel="days", yticks=[], title="Period")
 
 # %%
 # The period is found, and the curve within its bands.
