@@ -308,12 +308,14 @@ def observed_processes():
     gp.marginal_likelihood("y", inputs, np.sin(inputs @ [2.0, 1.0]), pm.HalfNormal("sigma", 1.0))
 
 
+NEIGHBOURS = np.eye(12, k=1, dtype=int) + np.eye(12, k=-1, dtype=int)
+NEIGHBOURS[[0, 7], [7, 0]] = 1
+
+
 def map_of_areas():
     """Differences of neighbours and independent effects of areas: an ω, exact and held sites."""
-    grid = np.abs(np.subtract.outer(np.arange(12) // 4, np.arange(12) // 4))
-    W = (grid + np.abs(np.subtract.outer(np.arange(12) % 4, np.arange(12) % 4)) == 1).astype(int)
     rho, scale = pm.Beta("rho", 2.0, 2.0), pm.HalfNormal("scale", 1.0)
-    phi, theta = pm.ICAR("phi", W=W), pm.Normal("theta", 0.0, 1.0, shape=12)
+    phi, theta = pm.ICAR("phi", W=NEIGHBOURS), pm.Normal("theta", 0.0, 1.0, shape=12)
     effects = scale * (pm.math.sqrt(rho) * phi + pm.math.sqrt(1.0 - rho) * theta)
     eta = pm.Normal("b", 0.0, 1.0) + effects[np.arange(40) % 12]
     pm.StudentT("y", nu=4.0, mu=eta, sigma=pm.HalfNormal("sigma", 1.0), observed=reals("y"))
@@ -641,10 +643,22 @@ def density_without_a_tape():
     pm.Normal("y", pm.Normal("a", 0.0, nu, shape=10)[GROUP], 1.0, observed=reals("y"))
 
 
+def neighbours_of_a_learned_scale():
+    phi = pac.ICAR("phi", NEIGHBOURS, sigma=pm.HalfNormal("scale", 1.0))
+    pm.Normal("y", phi, 1.0, observed=reals("y", 12))
+
+
+def neighbours_beside_a_walk():
+    init = pm.Normal.dist(0.0, 1.0)
+    walk = pm.GaussianRandomWalk("walk", 0.0, pm.HalfNormal("s"), init_dist=init, shape=12)
+    pm.Normal("y", pm.ICAR("phi", W=NEIGHBOURS) + walk, 1.0, observed=reals("y", 12))
+
+
 @pytest.mark.parametrize(
     "build",
     [
         *(large_covariance, another_auxiliary_variable, density_without_a_tape),
+        *(neighbours_of_a_learned_scale, neighbours_beside_a_walk),
     ],
 )
 def test_other_models_have_no_loop(build):
