@@ -129,11 +129,13 @@ class AugmentedGibbs(PythonGibbs):
     likelihood to sites.
 
     A compiled loop takes microseconds a step for models of normal latents that are independent,
-    have a sparse precision (walks, autoregressions) or a covariance of 80 values or fewer, if the
-    step samples every variable, each observation has one predictor and a density that the loop can
-    evaluate, and chains have 500 steps or more. It is compiled once on a machine, see
-    :func:`~pymc_augconj.warm_up`. Python computes steps that are compared with PyMC or another
-    factorisation, and those within which an update learns its axes.
+    have a sparse precision (walks, autoregressions), a covariance of 80 values or fewer, or
+    differences of neighbours with a known scale (``ICAR`` of up to some 125 areas), and for models
+    without latents, such as ``gp.Marginal``; if the step samples every variable, each observation
+    has one predictor and a density that the loop can evaluate, and chains have 500 steps or more.
+    It is compiled once on a machine, see :func:`~pymc_augconj.warm_up`. Python computes steps that
+    are compared with PyMC or another factorisation, and those within which an update learns its
+    axes.
 
     Examples
     --------

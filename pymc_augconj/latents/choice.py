@@ -45,8 +45,9 @@ LARGEST_ALTERNATIVE = 5_000
 # Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
 
-# Latents that take no longer in the precision of their weights than in the covariance of rows.
-_FEW_LATENTS = 88
+# Latents that take no longer in the precision of their weights than in the covariance of rows; and,
+# in the compiled loop, than in a sparse precision with the sum of an intrinsic block.
+_FEW_LATENTS, _FEW_INTRINSIC = 88, 128
 
 # Multiplications of an incomplete factor from which no other one is looked for.
 _MANY = 2e8
@@ -227,13 +228,15 @@ def solver_of_step(blocks: Sequence[LatentBlock], groups: RowGroups) -> Certifie
     """Return the solver of the Gibbs sampler; raises like :func:`choose_solver`."""
     maps = groups.maps or ()
     ways: list[Callable[[], Solver]] = []
-    cheapest = cheapest_solver(blocks, groups)
+    cheapest, latents = cheapest_solver(blocks, groups), sum(b.total_size for b in blocks)
     # The compiled loop has steps of these solvers, and of few latents none takes long in Python.
     few = PrecisionSolver.multiplications(blocks, groups) < 2.0 * _FEW
+    most = _FEW_LATENTS if cheapest is ObservationSolver else 0
+    most = _FEW_INTRINSIC if any(b.is_intrinsic for b in blocks) else most
     structured = [b for b in blocks if b.entries is not None]
     if few and structured and all(b.is_sparse for b in structured):
         cheapest = PrecisionSolver
-    elif cheapest is ObservationSolver and sum(b.total_size for b in blocks) <= _FEW_LATENTS:
+    elif latents <= most:
         cheapest = WeightSolver
     if cheapest.augments:
         # Alone: evidences of others are without its auxiliary variables.

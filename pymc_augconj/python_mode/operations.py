@@ -303,3 +303,14 @@ def cholesky(apply: Callable[..., Index], x: Index) -> Index:
         found[j, j] = apply("Sqrt", column[0])
         found[j + 1 :, j] = apply("TrueDiv", column[1:], found[j, j])
     return found
+
+
+def solve_triangular(apply: Callable[..., Index], matrix: Index, x: Index, *, lower: bool) -> Index:
+    """Return the solution of a triangular system of registers for a vector, or for columns."""
+    order = slice(None) if lower else slice(None, None, -1)
+    matrix, found = matrix[order, order], x[order].copy()
+    for k in range(len(found)):
+        found[k] = apply("TrueDiv", found[k], matrix[k, k])
+        column = matrix[k + 1 :, k].reshape(-1, *[1] * (found.ndim - 1))
+        found[k + 1 :] = apply("SubMul", found[k + 1 :], column, found[k])
+    return found[order]

@@ -31,7 +31,7 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg import Cholesky
+from pytensor.tensor.linalg import Cholesky, SolveTriangular
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
@@ -44,7 +44,7 @@ from pytensor.tensor.subtensor import (
 
 from pymc_augconj.typing import Array, Index
 
-from .operations import cholesky, lower
+from .operations import cholesky, lower, solve_triangular
 from .registers import NoTapeError, Registers
 
 #: Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
@@ -73,6 +73,8 @@ _MOVING: dict[type, int | None] = {
 }
 # Instructions from which NumPy's loops take less time.
 _MOST = 75_000
+# Order of matrices that one instruction factorises.
+_FEWEST_ROWS = 8
 
 
 class Tape(NamedTuple):
@@ -91,6 +93,13 @@ def _keeps_values(cast: Apply) -> bool:
     return bool(keeps)
 
 
+def registers_of(row: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the registers that an instruction writes, and those that it reads."""
+    code, to, *given = row
+    of_triangle = range(to, given[1] + 1)
+    return (of_triangle, of_triangle) if code == FACTORIZE else ((to,), given)
+
+
 def depending(code: Index, index: Index) -> Index:
     """Return the instructions that depend on some registers.
 
@@ -98,8 +107,9 @@ def depending(code: Index, index: Index) -> Index:
     """
     changed, kept = set(index.tolist()), []
     for row in code.tolist():
-        if not changed.isdisjoint(row[2:]):
-            changed.add(row[1])
+        written, read = registers_of(row)
+        if not changed.isdisjoint(read):
+            changed.update(written)
             kept.append(row)
     is_factor = FACTORIZE in (row[0] for row in kept)
     return code if is_factor else np.array(kept, dtype=np.intp).reshape(-1, 5)
@@ -150,9 +160,10 @@ class OnTape(Protocol):
 
 
 class TapeBuilder:
-    """Writes a tape; register 0 is the number zero."""
+    """Writes a tape, perhaps one that is run for many rows; register 0 is the number zero."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_rows: bool = False) -> None:
+        self._of_rows = of_rows
         self._start = [0.0]
         self._constants = {float.hex(0.0): 0}
         self._code: list[tuple[int, ...]] = []
@@ -234,11 +245,12 @@ class TapeBuilder:
         """Drop instructions from ``first`` on that some registers do not depend on."""
         wanted, kept = set(needed.ravel().tolist()), []
         for row in reversed(self._code[first:]):
-            if row[1] in wanted:
-                wanted |= set(row[2:])
+            written, read = registers_of(row)
+            if not wanted.isdisjoint(written):
+                wanted.update(read)
                 kept.append(row)
             else:
-                del self._known[row[0], *row[2:]]
+                self._known.pop((row[0], *row[2:]), None)
         self._code[first:] = reversed(kept)
 
     def _check(self, most: int) -> None:
@@ -297,7 +309,11 @@ class TapeBuilder:
         elif isinstance(op, Dot):
             index = self._product(*map(self._index, values))
         elif isinstance(op, Cholesky) and op.lower and out.ndim == 2:
-            index = cholesky(self.apply, self._index(values[0]))
+            x = self._index(values[0])
+            by_entry = self._of_rows or len(x) < _FEWEST_ROWS
+            index = cholesky(self.apply, x) if by_entry else self.factorize(x)
+        elif isinstance(op, SolveTriangular) and out.ndim <= 2 and not op.unit_diagonal:
+            index = solve_triangular(self.apply, *map(self._index, values), lower=op.lower)
         elif isinstance(op, Softmax | LogSoftmax):
             index = self._softmax(op, self._index(values[0]))
         else:

@@ -309,6 +309,9 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
     elif op == 7:
         for k in range(count):
             to[k] = log1p(x[k])
+    elif op == 9:
+        for k in range(count):
+            to[k] = math.sqrt(x[k])
     elif op == 11:
         for k in range(count):
             to[k] = abs(x[k])
@@ -334,6 +337,9 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
     elif op == 20:
         for k in range(count):
             to[k] = x[k] if (x[k] >= y[k]) | (x[k] != x[k]) else y[k]
+    elif op == 21:
+        for k in range(count):
+            to[k] = x[k] if (x[k] <= y[k]) | (x[k] != x[k]) else y[k]
     elif op == 22:
         for k in range(count):
             to[k] = gammaln(x[k])

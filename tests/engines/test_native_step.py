@@ -298,6 +298,31 @@ def correlated_groups():
     pm.StudentT("y", nu=4.0, mu=eta, sigma=pm.HalfNormal("sigma", 1.0), observed=reals("y"))
 
 
+def observed_processes():
+    """No latents: the covariance of two outputs, of which hyperparameters alone are learned."""
+    W, kappa = pm.Normal("W", 0.0, 1.0, shape=(2, 1)), pm.HalfNormal("kappa", 1.0, shape=2)
+    of_time = pm.gp.cov.Matern52(2, ls=pm.Gamma("ls", 3.0, 2.0), active_dims=[0])
+    of_outputs = pm.gp.cov.Coregion(2, W=W, kappa=kappa, active_dims=[1])
+    inputs = np.column_stack([np.tile(np.linspace(0.0, 3.0, 8), 2), np.repeat([0.0, 1.0], 8)])
+    gp = pm.gp.Marginal(cov_func=of_time * of_outputs)
+    gp.marginal_likelihood("y", inputs, np.sin(inputs @ [2.0, 1.0]), pm.HalfNormal("sigma", 1.0))
+
+
+NEIGHBOURS = np.eye(12, k=1, dtype=int) + np.eye(12, k=-1, dtype=int)
+NEIGHBOURS[[0, 7], [7, 0]] = 1
+
+
+def map_of_areas():
+    """Differences of neighbours and independent effects of areas: an ω, exact and held sites."""
+    rho, scale = pm.Beta("rho", 2.0, 2.0), pm.HalfNormal("scale", 1.0)
+    phi, theta = pm.ICAR("phi", W=NEIGHBOURS), pm.Normal("theta", 0.0, 1.0, shape=12)
+    effects = scale * (pm.math.sqrt(rho) * phi + pm.math.sqrt(1.0 - rho) * theta)
+    eta = pm.Normal("b", 0.0, 1.0) + effects[np.arange(40) % 12]
+    pm.StudentT("y", nu=4.0, mu=eta, sigma=pm.HalfNormal("sigma", 1.0), observed=reals("y"))
+    pm.Normal("y2", phi, 0.5, observed=reals("y2", 12))
+    pm.Poisson("y3", pm.math.exp(effects), observed=counts("y3", 12))
+
+
 def entries():
     """Vectors by entry: of coefficients, of exact sites, and of scales of latents."""
     slope, sigma = pm.LogNormal("slope", 0.0, 0.5, shape=10), pm.HalfNormal("sigma", 1.0, shape=10)
@@ -380,7 +405,15 @@ MODELS = (
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
     *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients, vectors, mixtures),
     *(entries, priors_of_priors, another_design_at_every_rate, structured, counts_of_a_walk),
-    *(processes, correlated_groups, few_rows, many_rows, effects_on_noise),
+    *(
+        processes,
+        observed_processes,
+        map_of_areas,
+        correlated_groups,
+        few_rows,
+        many_rows,
+        effects_on_noise,
+    ),
 )
 
 
@@ -610,10 +643,22 @@ def density_without_a_tape():
     pm.Normal("y", pm.Normal("a", 0.0, nu, shape=10)[GROUP], 1.0, observed=reals("y"))
 
 
+def neighbours_of_a_learned_scale():
+    phi = pac.ICAR("phi", NEIGHBOURS, sigma=pm.HalfNormal("scale", 1.0))
+    pm.Normal("y", phi, 1.0, observed=reals("y", 12))
+
+
+def neighbours_beside_a_walk():
+    init = pm.Normal.dist(0.0, 1.0)
+    walk = pm.GaussianRandomWalk("walk", 0.0, pm.HalfNormal("s"), init_dist=init, shape=12)
+    pm.Normal("y", pm.ICAR("phi", W=NEIGHBOURS) + walk, 1.0, observed=reals("y", 12))
+
+
 @pytest.mark.parametrize(
     "build",
     [
         *(large_covariance, another_auxiliary_variable, density_without_a_tape),
+        *(neighbours_of_a_learned_scale, neighbours_beside_a_walk),
     ],
 )
 def test_other_models_have_no_loop(build):

@@ -13,7 +13,8 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSolver
 from pymc_augconj.latents.by_precision import IndependentSolver, PrecisionSolver
-from pymc_augconj.latents.choice import choose_solver, condition
+from pymc_augconj.latents.by_weights import WeightSolver
+from pymc_augconj.latents.choice import choose_solver, condition, solver_of_step
 from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
@@ -281,6 +282,14 @@ def test_large_maps_are_sparse():
     assert both.within == [0, 1]
     assert both.multiplications < 1.3 * alone.multiplications
     assert both.multiplications < 0.2 * both.size * 2 * width**2
+
+
+@pytest.mark.parametrize(("n", "kind"), [(120, WeightSolver), (200, PrecisionSolver)])
+def test_steps_of_small_maps_are_those_of_dense_matrices(n, kind):
+    ring = np.eye(n) + np.roll(np.eye(n), 1, axis=0) + np.roll(np.eye(n), -1, axis=0)
+    blocks, each = [a_block("intrinsic", n, np.array(np.nonzero(ring)))], np.arange(n)
+    groups = RowGroups.apart(n, None, (RowSelection(each, None, n),))
+    assert isinstance(solver_of_step(blocks, groups).preferred, kind)
 
 
 def test_other_structures_are_refused():

@@ -14,6 +14,7 @@ from pymc_augconj.python_mode.registers import _FORMULAS, _UFUNCS
 from pymc_augconj.python_mode.tape import (
     _OPCODES,
     _SAME,
+    FACTORIZE,
     NAMES,
     RUN,
     NoTapeError,
@@ -288,6 +289,30 @@ def test_a_factor_by_one_instruction(size):
     registers[index[-1, -1]] = -1.0
     run_tape(code, registers)
     assert np.isnan(registers[factor[-1, -1]])
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+def test_triangular_systems(of_rows, lower):
+    rng = np.random.default_rng(3)
+    s, root, right = pt.dscalar("s"), rng.normal(size=(9, 9)), rng.normal(size=(9, 2))
+    chol = pt.linalg.cholesky(pt.set_subtensor(pt.eye(9)[5, 3], s) + root @ root.T)
+    if lower:
+        graph = pt.linalg.solve_triangular(chol, s * right, lower=True)
+    else:
+        graph = pt.linalg.solve_triangular(chol.T, s * right[:, 0], lower=False, b_ndim=1)
+    function, tape = PointFunction(graph, {"s": s}), TapeBuilder(of_rows=of_rows)
+    x = tape.inputs(())
+    index = function.on_tape(tape, {"s": x})
+    # All entries of a factor depend on one of the matrix, and are needed for one of them.
+    tape.drop(0, index)
+    code, registers = tape.finish()
+    assert (FACTORIZE in code[:, 0]) != of_rows
+    for value, own in ((0.5, code), (-0.3, depending(code, x.reshape(1)))):
+        registers[x] = value
+        run_tape(own, registers)
+        expected = function({"s": np.array(value)})
+        np.testing.assert_allclose(registers[index], expected, rtol=1e-11)
 
 
 def test_only_what_depends_on_some_registers_runs_again():

@@ -16,7 +16,7 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder, registers_of
 from pymc_augconj.typing import Array, Index, Mask
 
 from .row_tapes import RowTapes, join, read_row_tape
@@ -188,9 +188,12 @@ def _owners(tape: TapeBuilder, own: Index) -> Index:
     owner = [_NONE] * start.size
     for entry, register in enumerate(own.tolist()):
         owner[register] = entry
-    for _, to, *arguments in code.tolist():
-        found = {owner[x] for x in arguments} - {_NONE}
-        owner[to] = found.pop() if len(found) == 1 else _SEVERAL if found else _NONE
+    for row in code.tolist():
+        written, read = registers_of(row)
+        found = {owner[x] for x in read} - {_NONE}
+        of_all = found.pop() if len(found) == 1 else _SEVERAL if found else _NONE
+        for to in written:
+            owner[to] = of_all
     return np.array(owner)
 
 

@@ -184,7 +184,8 @@ class NativeLoop:
         and updates of each block of latents that is drawn after the first.
         """
         if not beside and self.whitened(point) is None:
-            self._v = np.concatenate(coordinates(sampler.chain, point))[self.layout.order]
+            every = coordinates(sampler.chain, point)
+            self._v = np.concatenate([self._v[:0], *every])[self.layout.order]
         generators = [rng.bit_generator, *(own.bit_generator for own, *_ in beside)]
         given, v = [one.state for one in generators], self._v
         block = self._made(rng, sampler, point, updates, steps, tune, beside)
@@ -221,7 +222,7 @@ class NativeLoop:
 
     def _hold(self, sampler: GibbsSampler) -> int:
         """Take the held sites as they were chosen; return the number of slices."""
-        w, tilted = self._work, sampler.parts[0].tilted
+        w, tilted = self._work, next((part.tilted for part in sampler.parts), None)
         if tilted is not None:
             w.record[:] = tilted.record
             nu = np.empty((tilted.ensemble, w.u.size))
@@ -286,13 +287,15 @@ class NativeLoop:
         fields = zip(*(scalars or [next(iter(learned.values()))]), strict=True)
         every: Any = [np.concatenate(x) if isinstance(x[0], np.ndarray) else x[0] for x in fields]
         v, slices, of = self._v.copy(), self._hold(sampler), self._slices.Learned
-        (part, *_), nu = sampler.parts, self._work.nu[0]
-        alternates = part.nu is not None and part.nu.size == nu.size
+        nu, last = self._work.nu[0], [part.nu for part in sampler.parts]
+        alternates = any(own is not None and own.size == nu.size for own in last)
         if alternates:
-            nu[:] = part.nu
+            nu[:] = last[0]
 
         def keep() -> None:
-            self._v, part.nu = v, None if part.nu is None else nu.copy()
+            self._v = v
+            for part in sampler.parts:
+                part.nu = None if part.nu is None else nu.copy()
             each = np.split(widths, self._entries.begin[1:])
             for state, own_widths, n in zip(by_entry, each, n_tunes, strict=False):
                 state |= {"widths": own_widths, "n_tunes": int(n)}
@@ -362,7 +365,7 @@ def of_all_steps(
     """
     from pymc_augconj.python_mode.tape_kernel import run_rows  # which imports Numba
 
-    tape = TapeBuilder()
+    tape = TapeBuilder(of_rows=True)
     given = tape.inputs((size,))
     point = {name: given[own].reshape(shape) for name, (own, shape) in entries.items()}
     try:

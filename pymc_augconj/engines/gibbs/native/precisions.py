@@ -5,7 +5,8 @@ that is a site like those of observations, with a sparse Q. The elimination is t
 precision solver in the same order, and so are its draws.
 
 A small covariance, or a Cholesky factor, stays whitened: its root L is part of the design. Where
-all latents meet, G is summed for u = L v instead, of which it has few entries, and multiplied by L.
+all latents meet, G is summed for u = L v instead, of which it has few entries, and multiplied by L,
+unless that is known. So are the values of a map whose neighbours' differences have a known scale.
 
 Latents of several blocks that are drawn in turn share the values that they read.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.latents.by_precision import PrecisionSolver
 from pymc_augconj.latents.dense import FLAT_STD
+from pymc_augconj.latents.precision import IntrinsicPrior
 from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
@@ -62,7 +65,7 @@ def read_precisions(
     """Return the prior precisions of latents that are not independent."""
     found, start, log_peak = [np.empty((3, 0), dtype=np.intp)], 0, tape.constants(0.0)
     for block in model.blocks:
-        if block.entries is not None:
+        if block.is_sparse and block.entries is not None:
             rows, cols = start + block.entries
             # The precisions of the first values of walks come after these.
             values = tape.evaluate(block.scale, entries)[: rows.size]
@@ -77,14 +80,27 @@ def read_precisions(
 
 def read_scales(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
     """Return the registers of a block's standard deviations in the loop."""
-    if block.entries is not None or block.is_correlated:
-        std = 1.0 if block.is_correlated else FLAT_STD
+    if block.is_sparse or has_root(block):
+        std = FLAT_STD if block.is_sparse else 1.0
         return np.full(block.total_size, tape.constants(std))
     return np.ravel(tape.evaluate(block.scale, entries))
 
 
+def has_root(block: LatentBlock) -> bool:
+    """Return whether the loop has whitened latents v in the place of a block's u = L v."""
+    return block.is_correlated or block.is_intrinsic
+
+
 def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index | None:
-    """Return the registers of L with u = L v; None where v is no vector of correlated latents."""
+    """Return the registers of L with u = L v; None where the loop has u.
+
+    L is a lower triangle; that of an intrinsic block is any matrix, but known.
+    """
+    if block.is_intrinsic:
+        if block.scale.names:
+            raise NoTapeError("differences of neighbours whose scale is learned")
+        known = IntrinsicPrior(block, block.scale({}))
+        return tape.constants(known.scale(np.eye(block.size)).T)
     if not block.is_correlated:
         return None
     if block.size > LARGEST_ROOT:
@@ -95,11 +111,30 @@ def read_root(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index
     return tape.factorize(scale) if block.has_covariance else scale
 
 
+def read_log_det(
+    model: LatentGaussianModel, std: Index, roots: Sequence[Index | None], tape: TapeBuilder
+) -> Index:
+    """Return the register of Σ log √(2π) s of the latents that are not flat, with s of entries."""
+    for block, root in zip(model.blocks, roots, strict=True):
+        if root is not None and not block.whitened:
+            pivots = np.diagonal(root)
+            if block.is_intrinsic:
+                log_det = np.linalg.slogdet(tape.split(root)[0])[1]
+                pivots = np.full(block.size, tape.constants(math.exp(log_det / block.size)))
+            std = np.append(std, np.tile(pivots, block.copies))
+    is_flat = np.array([b.is_flat for b in model.blocks for _ in range(b.total_size)], dtype=bool)
+    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * np.count_nonzero(~is_flat))
+    kept = np.append(~is_flat, np.ones(std.size - is_flat.size, dtype=bool))
+    scales, counts = np.unique(std[kept], return_counts=True)
+    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
+    return reduce(partial(tape.apply, "Add"), logs, constant)
+
+
 def join_roots(blocks: Sequence[LatentBlock], roots: Sequence[Index | None]) -> Roots:
-    """Return the roots of all blocks, one for every copy."""
+    """Return the roots of all blocks that are no numbers, one for every copy."""
     first, registers, start = [np.empty((0, 2), dtype=np.intp)], [np.empty(0, dtype=np.intp)], 0
     for block, root in zip(blocks, roots, strict=True):
-        if root is not None:
+        if root is not None and not block.is_intrinsic:
             begin = start + block.size * np.arange(block.copies)
             first.append(np.stack([begin, np.full_like(begin, block.size)], axis=1))
             registers.append(np.tile(root.ravel(), block.copies))
@@ -127,7 +162,7 @@ def pattern_of_precision(chain: Chain, point: Point) -> SparsePattern:
 def coordinates(chain: Chain, point: Point) -> list[Array]:
     """Return every block's v in the loop, flat."""
     pairs = zip(chain.model.blocks, chain.whitened(point), chain.innovations(point), strict=True)
-    return [v if b.entries is None else u / FLAT_STD for b, v, u in pairs]
+    return [u / FLAT_STD if b.is_sparse else v for b, v, u in pairs]
 
 
 #: Columns and shapes of the values of all blocks in a row of these, by entry of the point.

@@ -25,7 +25,7 @@ from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, w
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.linalg.dense import EPS, probes
 from pymc_augconj.linalg.sparse import SparsePattern
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel
+from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, Plan
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder, depending, in_runs
@@ -40,8 +40,10 @@ from .precisions import (
     Shared,
     Spans,
     columns_of,
+    has_root,
     join_roots,
     pattern_of_precision,
+    read_log_det,
     read_precisions,
     read_root,
     read_scales,
@@ -192,8 +194,12 @@ def make_problem(
     inputs = {h.value_name: tape.inputs(h.shape) for h in model.hyperparameters}
     entries, jacobians = values_on_tape(tape, model.hyperparameters, inputs)
     add: Callable[[Index, Index], Index] = partial(tape.apply, "Add")
-    log_prior = reduce(add, jacobians, tape.evaluate(model.log_prior, entries))
-    std = np.concatenate([read_scales(b, tape, entries) for b in model.blocks])
+    begin, log_prior = len(tape), tape.evaluate(model.log_prior, entries)
+    # What covariances have above the diagonal.
+    tape.drop(begin, log_prior)
+    log_prior = reduce(add, jacobians, log_prior)
+    every = [read_scales(b, tape, entries) for b in model.blocks]
+    std = np.concatenate([np.empty(0, dtype=np.intp), *every])
     roots = [read_root(b, tape, entries) for b in model.blocks]
     slots, of_sums = read_slots(model, tape, entries, roots, any_number=by_column)
     given: Sequence[Index | None] = roots
@@ -216,7 +222,7 @@ def make_problem(
     shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
     n_density = len(tape)
     # The model's log density is that of values.
-    log_det = reduce(add, jacobians, _log_det(model, std, roots, tape))
+    log_det = reduce(add, jacobians, read_log_det(model, std, roots, tape))
     latents = tape.inputs((order.size,))
     layout = make_layout(plan, model.blocks, order)
     own = layout.members
@@ -284,21 +290,6 @@ def _contiguous(record: Any) -> Any:
     return np.array(record, order="C") if isinstance(record, np.ndarray) else record
 
 
-def _log_det(
-    model: LatentGaussianModel, std: Index, roots: Sequence[Index | None], tape: TapeBuilder
-) -> Index:
-    """Return the register of Σ log √(2π) s of the latents that are not flat, with s of entries."""
-    for block, root in zip(model.blocks, roots, strict=True):
-        if root is not None and not block.whitened:
-            std = np.append(std, np.tile(np.diagonal(root), block.copies))
-    is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
-    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * np.count_nonzero(~is_flat))
-    kept = np.append(~is_flat, np.ones(std.size - is_flat.size, dtype=bool))
-    scales, counts = np.unique(std[kept], return_counts=True)
-    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
-    return reduce(partial(tape.apply, "Add"), logs, constant)
-
-
 def _levels(chain: Chain, sites: Rows, tape: TapeBuilder, entries: dict[Any, Index]) -> Index:
     """Return the parameters that levels move against; refuse those of sites with an ω."""
     found, own = [], [data for data in chain.data if not data.exact]
@@ -338,16 +329,21 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}
     moving |= not of_prior.isdisjoint(of_held) or any(h.value_name in means for h in plan.by_entry)
-    if any(others) or moving or further or not chain.is_whole:
+    is_whole = chain.is_whole or not (model.blocks or model.sites)
+    if any(others) or moving or further or not is_whole:
         raise NoTapeError("moves that the loop does not make")
     structured = [b for b in model.blocks if b.is_sparse]
-    known = (b.is_independent or b.is_standard or b.is_correlated for b in model.blocks)
-    if len(structured) + sum(known) < len(model.blocks):
+    rooted = [b for b in model.blocks if has_root(b)]
+    known = [b for b in model.blocks if b.is_independent or b.is_standard]
+    is_intrinsic = any(b.is_intrinsic for b in rooted)
+    if len(structured) + len(rooted) + len(known) < len(model.blocks):
         raise NoTapeError("latents that are not independent")
     # The others are for standard normal latents.
     standard = plan.by_entry, plan.level, not is_alone, any(not b.log_peak for b in structured)
-    if any(standard) and (structured or any(b.is_correlated for b in model.blocks)):
+    if (any(standard) and (structured or rooted)) or (structured and is_intrinsic):
         raise NoTapeError("moves that the loop does not make")
+    if not model.blocks:
+        return SparsePattern(0, *np.empty((2, 0), dtype=np.intp))
     find = pattern_of_precision if structured else _pattern_of_gram
     pattern = find(chain, point)
     if pattern.corner > LARGEST_CORNER:
@@ -366,7 +362,7 @@ def _pattern_of_gram(chain: Chain, point: Point) -> SparsePattern:
         pattern = solver.pattern.pattern
     else:
         # Those with one covariance do, by its root.
-        coupled |= any(b.is_correlated for b in chain.model.blocks)
+        coupled |= any(map(has_root, chain.model.blocks))
         pattern = GramPattern(maps).pattern
         all_meet = coupled or pattern.corner == pattern.size
         if not (isinstance(solver, WeightSolver) and all_meet):

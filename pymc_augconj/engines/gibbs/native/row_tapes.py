@@ -81,7 +81,7 @@ def read_row_tape(
     ``params`` are numbers, or registers of the model's ``tape``, with the present ``values``.
     Raises NoTapeError if its formula cannot be written on a tape.
     """
-    (count, size), own = data.site.shape, TapeBuilder()
+    (count, size), own = data.site.shape, TapeBuilder(of_rows=True)
     likelihood: Any = data.site.likelihood  # called with registers in place of arrays
     sizes = [x.size for x in (data.y, *params.values())]
     if not {1, size}.issuperset(sizes):

@@ -56,18 +56,25 @@ def read_slots(
     model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index],
     roots: Sequence[Index | None], *, any_number: bool = False,
 ) -> tuple[list[Slot], list[Slot]]:  # fmt: skip
-    """Return the design of all rows, given the roots of blocks that are whitened, and before it.
+    """Return the design of all rows, given the roots of blocks that are whitened, and before these.
+
+    Roots of numbers are in both.
 
     It is refused if rows have many entries, unless there may be ``any_number`` of these.
     """
-    slots, before, start = [], [], 0
+    slots, before, start, count = [], [], 0, 0
+    if not model.blocks:
+        none = np.empty(0, dtype=np.intp)
+        return [Slot(none, np.empty(0), none)], []
     for block, read, root in zip(model.blocks, model.maps, roots, strict=True):
         for factor, A in tape.evaluate(read, entries):
             own = _slots(A, start, model.n_rows, *tape.split(factor))
-            before += own
-            slots += own if root is None else _through(own, root, start, tape)
+            count += len(own)
+            through = own if root is None else _through(own, root, start, tape)
+            slots += through
+            before += through if block.is_intrinsic else own
         start += block.total_size
-    if len(before) > _MOST_IN_A_ROW and not any_number:
+    if count > _MOST_IN_A_ROW and not any_number:
         raise NoTapeError("many latents in a row")
     return slots, before
 
@@ -89,10 +96,11 @@ def _through(slots: Sequence[Slot], root: Index, start: int, tape: TapeBuilder) 
     for latent, number, factor in slots:
         kind = (latent - start) % len(root)
         known, by = tape.split(factor)
-        for j in range(kind.max() + 1):
-            column = root[kind, j]
-            both = tape.apply("Mul", by, column) if (by != tape.constants(1.0)).any() else column
-            found.append(Slot(latent - kind + j, number * known * (j <= kind), both))
+        none = tape.constants(1.0)
+        for j in np.flatnonzero(root[kind].any(axis=0)):
+            of_root, column = tape.split(root[kind, j])
+            both = tape.apply("Mul", by, column) if (by != none).any() else column
+            found.append(Slot(latent - kind + j, number * known * of_root, both))
     return found
 
 
