@@ -10,6 +10,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import given_latents as columns
+from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap
 
@@ -103,7 +104,7 @@ def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     joint = joint_distribution(build, seed=3)
     assert [h.name for h in joint.step.plan.by_column] == ["lam"]
     assert [h.name for h in joint.step.plan.joint] == ["tau"]
-    assert joint.step.plan.exchanges
+    assert [r.h for r in joint.step.plan.ridges.values()] == [("tau_log__", 0)]
     z = joint.z_scores(CHAINS)
     assert not {label: value for label, value in z.items() if abs(value) > 5.0}
 
@@ -121,6 +122,36 @@ def test_a_wrong_move_is_seen(joint_distribution, monkeypatch, wrong):
         monkeypatch.setattr(columns, "update_columns", lambda *_: None)
     z = joint.z_scores(CHAINS)
     assert max(map(abs, z.values())) > 5.0
+
+
+def test_a_scale_against_a_vector_has_the_density_of_the_model():
+    """Also where their products seemed to stay the same and do not: data have changed."""
+    with pm.Model() as model:
+        bound, lam = pm.Data("bound", 1e3), pm.Gamma("lam", 3, 3, shape=P)
+        b = pm.math.minimum(pm.Gamma("tau", 4, 8), bound) * lam * pm.Normal("z", 0, 1, shape=P)
+        pm.Normal("y", pm.math.dot(X, b), 0.5, observed=np.arange(5.0))
+    step, rng = pac.AugmentedGibbs(model=model), np.random.default_rng(0)
+    ((name, ridge),), found = step.plan.ridges.items(), []
+    assert ridge.sign < 0
+    start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
+    logp = model.compile_logp()
+
+    def update(target, x, rng):
+        found.append(target(np.array([0.7])) - target(x))
+        return np.array([0.7])
+
+    for value in (1e3, 0.3):
+        bound.set_value(value)
+        chain = step.make_sampler(start).chain
+        state = State(dict(start), {name: update})
+        columns.update_along_ridges(rng, chain, state)
+        end = ridge.moved(start, 0.7)
+        for key, expected in end.items():
+            np.testing.assert_allclose(state.point[key], expected)
+        np.testing.assert_allclose(found[-1], logp(end) - logp(start), rtol=1e-9)
+        # That of the priors alone is right for the first of the two.
+        of_priors = float(chain.model.log_prior(end) - chain.model.log_prior(start))
+        assert np.isclose(of_priors, found[-1]) == (value == 1e3)
 
 
 def model_of(centred=True, **changes):
