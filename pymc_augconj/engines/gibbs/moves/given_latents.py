@@ -49,6 +49,10 @@ Predictors = Callable[[Point], tuple[Array, float]]
 POINTS, SPREAD = 8, (0.5, 4.0)
 # Columns at a time.
 BLOCK = 64
+# Order of the largest matrix by which scales, and what else has the latents integrated out, are
+# updated in each step; and the part of the steps for larger ones, as these take several times as
+# long as all other moves.
+LARGEST_CHEAP, SHARE = 50, 0.25
 # A difference, in nats, between two ways of computing a change of a log evidence.
 _WRONG = 1e-4
 
@@ -85,6 +89,12 @@ def update_given_coefficients(
     new = chain.priors.at(state.point).blocks
     whitened = [b.unscale(u) for b, u in zip(new, innovations, strict=True)]
     state.point = chain.point_of(state.point, innovations, whitened)
+
+
+def share_of_columns(chain: Chain) -> float:
+    """Return the part of the steps in which columns have the latents integrated out."""
+    order = min(chain.model.n_rows, chain.model.latent_size)
+    return 1.0 if order <= LARGEST_CHEAP else SHARE
 
 
 def update_columns(
