@@ -77,6 +77,22 @@ def test_every_entry_is_drawn_from_its_conditional_distribution(n_rows, n_column
     assert np.count_nonzero(found) > n_columns / 3
 
 
+def test_columns_that_are_known_well_keep_their_digits():
+    """By an inverse of C the change was wrong by 3e-3: 1 − q is 1e-11."""
+    rng = np.random.default_rng(1)
+    Phi = rng.standard_normal((7, 90)) / np.sqrt(90)
+    Phi[:, :7] *= 1e6
+    h, lam = rng.standard_normal(7), rng.gamma(2.0, size=7)
+    growth, log_prior, noise = np.zeros((3, 2, 90))
+    growth[1, :7], noise[1, :7] = 1e-12 - 1.0, 1e3
+    given = h, lam, np.arange(90), log_prior, growth, noise
+    found, change = columns.choose(prior_of(Phi, 0), *given)
+    assert np.all(found[:7] == 1)
+    shrunk = Phi * np.sqrt(1.0 + growth[found, np.arange(90)])
+    expected = log_evidence(shrunk, h, lam) - log_evidence(Phi, h, lam)
+    np.testing.assert_allclose(change, expected, atol=5e-4)
+
+
 def horseshoe(*, centred, n_rows=5):
     tau, lam = pm.Gamma("tau", 4, 8), pm.Gamma("lam", 3, 3, shape=P)
     a = pm.Normal("a", 0.3, 0.5)

@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.observed import SiteData
@@ -154,35 +155,25 @@ def choose(
         Q = np.eye(own.size) - inverse[np.ix_(own, own)]
         b = (inverse @ (Phi.T @ h))[own]
         return chosen, float(choose_in_turn(Q, b, log_prior, growth, noise, chosen))
-    S, m = _response(Phi[:, ~is_flat], Phi[:, is_flat], h, lam)
+    root, H, K = np.sqrt(lam), Phi[:, is_flat], Phi[:, ~is_flat] @ Phi[:, ~is_flat].T
     for first in range(0, own.size, BLOCK):
         which = slice(first, min(first + BLOCK, own.size))
         phi = Phi[:, own[which]]
-        W = S @ phi
-        Q, b = phi.T @ W, phi.T @ m
+        # With L Lᵀ = I + Λ^½ K Λ^½; by an inverse, columns that are known well have no digits.
+        try:
+            L = np.linalg.cholesky(np.eye(root.size) + root[:, None] * K * root)
+        except np.linalg.LinAlgError:
+            break  # the others have no digits, and stay
+        right = root[:, None] * np.hstack([phi, (K @ h)[:, None], H])
+        T = solve_triangular(L, right, lower=True)
+        N, R = np.linalg.qr(T[:, phi.shape[1] + 1 :])
+        b = phi.T @ h - T[:, : phi.shape[1]].T @ (N @ np.linalg.solve(R.T, H.T @ h))
+        T -= N @ (N.T @ T)
+        t, fit = T[:, : phi.shape[1]], T[:, phi.shape[1]]
         at = np.ascontiguousarray([log_prior[:, which], growth[:, which], noise[:, which]])
-        total += float(choose_in_turn(Q.copy(), b.copy(), at[0], at[1], at[2], chosen[which]))
-        delta = growth[chosen[which], np.arange(which.start, which.stop)]
-        # (C + φ δ φᵀ)⁻¹ of all columns that moved.
-        middle = np.linalg.solve(np.eye(delta.size) + delta[:, None] * Q, np.diag(delta))
-        S -= W @ middle @ W.T
-        m -= W @ (middle @ b)
+        total += float(choose_in_turn(t.T @ t, b - t.T @ fit, at[0], at[1], at[2], chosen[which]))
+        K += (phi * growth[chosen[which], np.arange(which.start, which.stop)]) @ phi.T
     return chosen, total
-
-
-def _response(Phi: Array, H: Array, h: Array, lam: Array) -> tuple[Array, Array]:
-    """Return C⁻¹ and C⁻¹Λ⁻¹h, with flat coefficients of H integrated out."""
-    root = np.sqrt(lam)
-    K = Phi @ Phi.T
-    B = root[:, None] * K * root
-    B[np.diag_indices_from(B)] += 1.0
-    S = root[:, None] * np.linalg.inv(B) * root
-    if not H.shape[1]:
-        return S, h - S @ (K @ h)
-    SH = S @ H
-    gain = np.linalg.solve(H.T @ SH, SH.T)
-    S = S - SH @ gain
-    return S, h - gain.T @ (H.T @ h) - S @ (K @ h)
 
 
 def _check(

@@ -16,11 +16,13 @@ import numpy as np
 from pymc_augconj.engines.gibbs.elliptical import entry_slices
 from pymc_augconj.engines.gibbs.moves.column_kernel import choose_in_turn
 from pymc_augconj.engines.gibbs.moves.given_latents import BLOCK, POINTS, SPREAD
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
 from .column_matrices import (
     condition,
+    factorize,
     find_gain,
     log_likelihood_of_rows,
     predict_rows,
@@ -193,8 +195,8 @@ def _update_columns(rng: np.random.Generator, p: Problem, c: Columns, w: Work, n
         for i in range(size):
             Q[i, i] += 1.0
         choose_in_turn(Q, mean[at], log_prior, growth, noise, chosen)
-    else:
-        _choose_by_rows(c, at, log_prior, growth, noise, chosen)
+    elif not _choose_by_rows(c, at, log_prior, growth, noise, chosen):
+        return False
     for i in range(size):
         r[c.of_theta[first + i]] = x[chosen[i], i]
     run_tape(p.density, r)
@@ -204,33 +206,43 @@ def _update_columns(rng: np.random.Generator, p: Problem, c: Columns, w: Work, n
 @inner_with_arrays
 def _choose_by_rows(
     c: Columns, at: Index, log_prior: Array, growth: Array, noise: Array, chosen: Index
-) -> None:
-    """Choose points as :func:`.choose` does, some columns at a time."""
+) -> bool:
+    """Choose points as :func:`.choose` does, some columns at a time; return if all has digits."""
     C = np.dot(c.Phi, c.Phi.T)
-    for k in range(C.shape[0]):
+    z = np.empty(C.shape[0])
+    for k in range(z.size):
         C[k, k] += 1.0 / c.sites[1, k]
-    S = np.linalg.inv(C)
-    m = np.dot(S, c.sites[0] / c.sites[1])
     for start in range(0, at.size, BLOCK):
         own = slice(start, min(start + BLOCK, at.size))
-        phi = np.ascontiguousarray(c.Phi[:, at[own]])
-        W = np.dot(S, phi)
-        Q, b = np.dot(phi.T, W), np.dot(phi.T, m)
-        picked = np.zeros(b.size, np.intp)
+        phi, picked = np.ascontiguousarray(c.Phi[:, at[own]]), np.zeros(own.stop - start, np.intp)
+        trace = 0.0
+        for k in range(z.size):
+            trace += c.sites[1, k] * C[k, k]
+        if not EPS * z.size * trace < 1.0:
+            return False
+        factorize(C, c.L)
+        # By the factor, as the inverse has no digits of columns that are known well.
+        t = phi.copy()
+        for k in range(z.size):
+            z[k] = c.sites[0, k] / c.sites[1, k]
+            for i in range(k):
+                z[k] -= c.L[k, i] * z[i]
+                for j in range(picked.size):
+                    t[k, j] -= c.L[k, i] * t[i, j]
+            z[k] /= c.L[k, k]
+            for j in range(picked.size):
+                t[k, j] /= c.L[k, k]
         choose_in_turn(
-            Q.copy(), b.copy(), log_prior[:, own].copy(), growth[:, own].copy(),
+            np.dot(t.T, t), np.dot(t.T, z), log_prior[:, own].copy(), growth[:, own].copy(),
             noise[:, own].copy(), picked,
         )  # fmt: skip
-        # (C + φ δ φᵀ)⁻¹ of all columns that moved.
-        middle, delta = np.empty(Q.shape), np.zeros(Q.shape)
-        for i in range(b.size):
-            chosen[start + i], delta[i, i] = picked[i], growth[picked[i], start + i]
-            for j in range(b.size):
-                middle[i, j] = delta[i, i] * Q[i, j]
-            middle[i, i] += 1.0
-        by = np.dot(W, np.dot(np.linalg.inv(middle), delta))
-        S -= np.dot(by, W.T)
-        m -= np.dot(by, b)
+        moved = phi.copy()
+        for j in range(picked.size):
+            chosen[start + j] = picked[j]
+            for k in range(z.size):
+                moved[k, j] *= growth[picked[j], start + j]
+        C += np.dot(moved, phi.T)
+    return True
 
 
 @inner_with_arrays
