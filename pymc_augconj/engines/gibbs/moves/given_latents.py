@@ -53,7 +53,7 @@ BLOCK = 64
 # Order of the largest matrix by which scales, and what else has the latents integrated out, are
 # updated in each step; and the part of the steps for larger ones, as these take several times as
 # long as all other moves.
-LARGEST_CHEAP, SHARE = 50, 0.25
+LARGEST_CHEAP, SHARE = 50, 0.5
 # A difference, in nats, between two ways of computing a change of a log evidence.
 _WRONG = 1e-4
 
