@@ -13,7 +13,6 @@ from numba import typeof
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
-from pymc_augconj.engines.gibbs.moves import given_latents
 from pymc_augconj.engines.gibbs.native import rows as native_rows
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
@@ -387,9 +386,8 @@ MODELS = (
 
 @pytest.fixture(autouse=True)
 def _one_kernel(monkeypatch):
-    """Draw PG(1, c) as the loop does, also few; columns of more than ten in some steps alone."""
+    """Draw PG(1, c) as the loop does, also few of them."""
     monkeypatch.setattr(distribution, "MANY", 0)
-    monkeypatch.setattr(given_latents, "LARGEST_CHEAP", 10)
 
 
 def both(build, tune=30, **options):

@@ -6,7 +6,7 @@
    while the level of a predictor moves against them, see :mod:`.moves.given_latents`;
 2. ω given everything;
 3. hyperparameters of the prior given ω, the latents integrated out; scales of single latents entry
-   by entry, of many in some steps alone, see :mod:`.moves.given_latents`;
+   by entry, see :mod:`.moves.given_latents`;
 4. the latents given everything.
 
 Where a likelihood has several groups of predictors, moves 2 and 4 are made for one part of the
@@ -154,25 +154,23 @@ class GibbsSampler:
     def _draw_part(self, rng: Generator, state: State, part: Part, *, again: bool) -> None:
         """Make moves 2 to 4 for one part, given the predictors of the others.
 
-        Without move 3 where they are made ``again`` in a step, and in some steps with scales of
-        single latents.
+        Without move 3 where they are made ``again`` in a step.
         """
         chain = self.chain
         if part.factors:
             latents.draw_by_factor(rng, chain, state, part)
             return
         latents.draw_auxiliary(rng, chain, state, part)
-        columns = chain.plan.by_column
-        if again or (columns and rng.random() >= given_latents.share_of_columns(chain)):
-            latents.draw_latents(rng, chain, state, part, relax=not columns)
-            return
-        for member in columns:
+        for member in chain.plan.by_column:
             given_latents.update_columns(rng, chain, state, part, member)
+        if again:
+            latents.draw_latents(rng, chain, state, part, relax=not chain.plan.by_column)
+            return
         before = dict(state.point)
         latents.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
-        relax = not (part.collapsed or columns)
+        relax = not (part.collapsed or chain.plan.by_column)
         try:
             latents.draw_latents(rng, chain, state, part, relax=relax)
         except NotPositiveDefiniteError:

@@ -50,10 +50,6 @@ Predictors = Callable[[Point], tuple[Array, float]]
 POINTS, SPREAD = 8, (0.5, 4.0)
 # Columns at a time.
 BLOCK = 64
-# Order of the largest matrix by which scales, and what else has the latents integrated out, are
-# updated in each step; and the part of the steps for larger ones, as these take several times as
-# long as all other moves.
-LARGEST_CHEAP, SHARE = 50, 0.5
 # A difference, in nats, between two ways of computing a change of a log evidence.
 _WRONG = 1e-4
 
@@ -90,12 +86,6 @@ def update_given_coefficients(
     new = chain.priors.at(state.point).blocks
     whitened = [b.unscale(u) for b, u in zip(new, innovations, strict=True)]
     state.point = chain.point_of(state.point, innovations, whitened)
-
-
-def share_of_columns(chain: Chain) -> float:
-    """Return the part of the steps in which columns have the latents integrated out."""
-    order = min(chain.model.n_rows, chain.model.latent_size)
-    return 1.0 if order <= LARGEST_CHEAP else SHARE
 
 
 def update_columns(
@@ -185,7 +175,8 @@ def _check(
         posterior = part.given_sites(point).posterior
         expected += sign * (float(chain.model.log_prior(point)) + posterior.log_normalizer)
         error += posterior.error
-    if np.isfinite(expected) and not abs(change - expected) <= _WRONG + error:
+    # Where rounding leaves fewer digits to the solver, it does so to the change, too.
+    if error <= _WRONG and not abs(change - expected) <= _WRONG + error:
         raise AugmentationError(
             f"variable {member.name!r}: expected a change of the log evidence of {expected:.8g}, "
             f"as another factorisation gives it, found {change:.8g}; no draw of this chain can be "

@@ -313,7 +313,7 @@ def run_steps(
         return 0
     moves, xs = (u_prior, u_joint, u_likelihood, u), (x_prior, x_joint, x_likelihood, x)
     for step in range(stats.shape[1]):
-        count, integrates = 0, True
+        count = 0
         for turn in range(sweeps * (4 + along.size)):
             # The prior alone, ridges, given the latents, with these integrated out; by one call,
             # within which the density is compiled once.
@@ -334,8 +334,7 @@ def run_steps(
                     return step
                 if p.number.size:
                     draw_omega(rng, p, w)
-                integrates = sweep == 0 and rng.random() < c.share
-                for k in range(n_tunes.size if integrates else 0):
+                for k in range(n_tunes.size):
                     if not _update_columns(rng, p, c, w, k):
                         return step
                     count += POINTS
@@ -345,7 +344,6 @@ def run_steps(
                 at, of_move = w.moved[:1], _one_of(u_ridges, number, along[number])
                 at[0] = 0.0
             is_made = at.size > 0 and (sweep == 0 or how in (_JOINT, _OF_LIKELIHOOD))
-            is_made &= integrates or how != _COLLAPSED
             made = _move(rng, p, c, w, of_move, at, how) if is_made else 0
             if made < 0:
                 return step

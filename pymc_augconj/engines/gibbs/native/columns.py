@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.moves.given_latents import share_of_columns
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_observations import ObservationSolver
 from pymc_augconj.latents.by_weights import WeightSolver
@@ -56,8 +55,6 @@ class Columns(NamedTuple):
         The column that each entry scales.
     ridges : ndarray of int, shape (ridges, 5)
         As in :class:`.Entries`.
-    share : float
-        Part of the steps in which these are updated with the latents integrated out.
     before, Phi, L, M, z, sites, beta, eta : ndarray
         Overwritten: where a move along a ridge begins; the design; factors of the matrix and of the
         border; what is solved for; h and λ about the offset; coefficients of the border, the
@@ -84,7 +81,6 @@ class Columns(NamedTuple):
     log_prior: Index
     latents: Index
     ridges: Index
-    share: float
     before: Array
     Phi: Array
     L: Array
@@ -175,7 +171,6 @@ def read_columns(
         log_prior=log_priors_by_entry(plan, tape, entries, members),
         latents=np.concatenate(latents),
         ridges=read_ridges(plan, tape, entries),
-        share=share_of_columns(chain),
         before=np.empty(1 + max(x.size for x in of_entries)),
         Phi=np.empty((R, D)),
         L=np.empty((n, n)),
