@@ -121,9 +121,6 @@ class EntryRidge:
 class EntryDensities(Protocol):
     """Log densities of the entries of a vector that are independent given everything else."""
 
-    #: Of column scales: scalars in the point that may grow by what all entries lose. Then only the
-    #: log prior of both, which is the value, changes.
-    exchanges: Mapping[str, PointMap[Array]]
     #: Moves of entries of other hyperparameters that the vector follows.
     ridges: Sequence[EntryRidge]
     #: Terms of the log prior of hyperparameters that are among these densities.

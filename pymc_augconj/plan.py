@@ -32,8 +32,6 @@ _FEWEST_FOR_GRADIENT = 6
 
 #: Prefix of the names of updates of all entries of a vector at once.
 BY_ENTRY = "entries of "
-#: Prefix of the names of updates of a vector and a scalar that multiply each other.
-EXCHANGE = "exchange of "
 #: Prefix of the names of updates along a ridge.
 ALONG = "along ridge "
 # Parameters of likelihoods and of the prior that move together where sites are held.
@@ -82,18 +80,7 @@ class Plan:
         names = ("prior_only", "joint", "likelihood", "level", "collapsed")
         found = {name: getattr(self, name) for name in names}
         found |= {f"{BY_ENTRY}{h.name}": (h,) for h in self.by_entry}
-        found |= {f"{EXCHANGE}{vector.name}, {h.name}": (h,) for vector, h in self.exchanges}
         return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
-
-    @cached_property
-    def exchanges(self) -> tuple[tuple[Hyperparameter, Hyperparameter], ...]:
-        """Vectors of column scales, and scalars that they are exchanged with."""
-        own = (*self.joint, *self.collapsed, *self.likelihood, *self.prior_only)
-        own += tuple(h for members in self.of_blocks.values() for h in members)
-        # Some have two moves.
-        own = tuple({h.value_name: h for h in own}.values())
-        pairs = [(v, h, self.densities_of(v).exchanges) for v in self.by_entry for h in own]
-        return tuple((v, h) for v, h, exchanges in pairs if h.value_name in exchanges)
 
     @cached_property
     def ridges(self) -> dict[str, EntryRidge]:

@@ -44,7 +44,6 @@ from pymc_augconj.recognition.roles.choice import choose_structure
 from pymc_augconj.recognition.roles.entries import (
     FEWEST,
     entry_ridges,
-    exchanges,
     find_columns,
     separate_entries,
 )
@@ -206,7 +205,7 @@ def _read_vectors(
         if separate is not None:
             separate.ridges = ridges
         if columns is not None:
-            columns.densities.exchanges = exchanges(value, ridges, terms, space, points[0])
+            columns.densities.ridges = ridges
     return found
 
 

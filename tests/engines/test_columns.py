@@ -10,6 +10,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import given_latents as columns
+from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap
 
@@ -76,6 +77,22 @@ def test_every_entry_is_drawn_from_its_conditional_distribution(n_rows, n_column
     assert np.count_nonzero(found) > n_columns / 3
 
 
+def test_columns_that_are_known_well_keep_their_digits():
+    """By an inverse of C the change was wrong by 3e-3: 1 − q is 1e-11."""
+    rng = np.random.default_rng(1)
+    Phi = rng.standard_normal((7, 90)) / np.sqrt(90)
+    Phi[:, :7] *= 1e6
+    h, lam = rng.standard_normal(7), rng.gamma(2.0, size=7)
+    growth, log_prior, noise = np.zeros((3, 2, 90))
+    growth[1, :7], noise[1, :7] = 1e-12 - 1.0, 1e3
+    given = h, lam, np.arange(90), log_prior, growth, noise
+    found, change = columns.choose(prior_of(Phi, 0), *given)
+    assert np.all(found[:7] == 1)
+    shrunk = Phi * np.sqrt(1.0 + growth[found, np.arange(90)])
+    expected = log_evidence(shrunk, h, lam) - log_evidence(Phi, h, lam)
+    np.testing.assert_allclose(change, expected, atol=5e-4)
+
+
 def horseshoe(*, centred, n_rows=5):
     tau, lam = pm.Gamma("tau", 4, 8), pm.Gamma("lam", 3, 3, shape=P)
     a = pm.Normal("a", 0.3, 0.5)
@@ -103,7 +120,7 @@ def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     joint = joint_distribution(build, seed=3)
     assert [h.name for h in joint.step.plan.by_column] == ["lam"]
     assert [h.name for h in joint.step.plan.joint] == ["tau"]
-    assert joint.step.plan.exchanges
+    assert [r.h for r in joint.step.plan.ridges.values()] == [("tau_log__", 0)]
     z = joint.z_scores(CHAINS)
     assert not {label: value for label, value in z.items() if abs(value) > 5.0}
 
@@ -121,6 +138,36 @@ def test_a_wrong_move_is_seen(joint_distribution, monkeypatch, wrong):
         monkeypatch.setattr(columns, "update_columns", lambda *_: None)
     z = joint.z_scores(CHAINS)
     assert max(map(abs, z.values())) > 5.0
+
+
+def test_a_scale_against_a_vector_has_the_density_of_the_model():
+    """Also where their products seemed to stay the same and do not: data have changed."""
+    with pm.Model() as model:
+        bound, lam = pm.Data("bound", 1e3), pm.Gamma("lam", 3, 3, shape=P)
+        b = pm.math.minimum(pm.Gamma("tau", 4, 8), bound) * lam * pm.Normal("z", 0, 1, shape=P)
+        pm.Normal("y", pm.math.dot(X, b), 0.5, observed=np.arange(5.0))
+    step, rng = pac.AugmentedGibbs(model=model), np.random.default_rng(0)
+    ((name, ridge),), found = step.plan.ridges.items(), []
+    assert ridge.sign < 0
+    start = {k: v + 0.3 * rng.standard_normal(v.shape) for k, v in model.initial_point().items()}
+    logp = model.compile_logp()
+
+    def update(target, x, rng):
+        found.append(target(np.array([0.7])) - target(x))
+        return np.array([0.7])
+
+    for value in (1e3, 0.3):
+        bound.set_value(value)
+        chain = step.make_sampler(start).chain
+        state = State(dict(start), {name: update})
+        columns.update_along_ridges(rng, chain, state)
+        end = ridge.moved(start, 0.7)
+        for key, expected in end.items():
+            np.testing.assert_allclose(state.point[key], expected)
+        np.testing.assert_allclose(found[-1], logp(end) - logp(start), rtol=1e-9)
+        # That of the priors alone is right for the first of the two.
+        of_priors = float(chain.model.log_prior(end) - chain.model.log_prior(start))
+        assert np.isclose(of_priors, found[-1]) == (value == 1e3)
 
 
 def model_of(centred=True, **changes):

@@ -136,7 +136,6 @@ class GibbsSampler:
             given_latents.update_entries(rng, chain, state)
             if not sweep:
                 given_latents.update_along_ridges(rng, chain, state)
-            given_latents.update_exchanges(rng, chain, state)
             if not sweep or chain.plan.by_column:
                 given_latents.update_joint(rng, chain, state)
             if not self.skips_likelihood:

@@ -9,8 +9,7 @@ the entries and a number that is added to them are known by their sum. Both move
 location and a scale with v, given (v − m)/t, what is added to the entries or multiplies them
 against v, given the sums or products (Yu & Meng 2011, To center or not to center, J. Comput. Graph.
 Stat. 20; Liu & Sabatti 2000, Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian
-computation, Biometrika 87). If v scales latents, a scalar τ that multiplies it is *exchanged* with
-it in this way.
+computation, Biometrika 87). If v scales latents, so does a scalar τ that multiplies it.
 
 The local scales λ of a horseshoe, ``Normal(0, tau * lam)`` or ``z * tau * lam``, each scale one
 latent, and nothing else: the standard deviation, or the factor of the column, of coefficient j
@@ -19,7 +18,7 @@ depends on λⱼ and on shared parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -54,7 +53,6 @@ class SeparateEntries(EntryDensities):
     ) -> None:
         self._name, self._terms, self._size, self.priors = name, terms, size, priors
         self._owner, self._own = owner, np.flatnonzero(owner >= 0)
-        self.exchanges: Mapping[str, PointMap[Array]] = {}
         self.ridges: Sequence[EntryRidge] = ()
         self.names = terms.names
 
@@ -108,22 +106,6 @@ def find_owners(
         else:
             owner = np.maximum(owner, found)
     return owner
-
-
-def exchanges(
-    value: Variable, ridges: Sequence[EntryRidge], terms: Sequence[Variable], space: ValueSpace,
-    point: Point,
-) -> dict[str, PointFunction]:  # fmt: skip
-    """Return the scalars that multiply the vector, with the log priors of both."""
-    model = space.model
-    prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
-    against = [r.h[0] for r in ridges if r.sign < 0 and not r.scales and r.beside is None]
-    scalars = [model.inputs[name] for name in against]
-    return {
-        scalar.name: space.function(sum(terms[prior_of[x]].sum() for x in (scalar, value)))
-        for scalar in scalars
-        if point[scalar.name].size == 1
-    }
 
 
 def entry_ridges(

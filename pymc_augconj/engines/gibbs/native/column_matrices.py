@@ -89,7 +89,7 @@ def _read_sites(c: Columns, w: Work) -> tuple[float, float]:
 
 
 @inner_with_arrays
-def _factorize(matrix: Array, L: Array) -> float:
+def factorize(matrix: Array, L: Array) -> float:
     """Write the Cholesky factor of a matrix; return Σ log Lᵢᵢ, NaN where there is none."""
     total, n = 0.0, matrix.shape[0]
     for i in range(n):
@@ -143,7 +143,7 @@ def condition(p: Problem, c: Columns, w: Work) -> bool:
     # Where C is far from diagonal, or any number is large, the step is Python's.
     if not EPS * n * total <= SMALL_ERROR:
         return False
-    evidence, known = -_factorize(matrix, c.L), 0.0
+    evidence, known = -factorize(matrix, c.L), 0.0
     for i in range(size + 1):
         solve_triangle(c.L, c.z[i], False)
     fitted = np.dot(c.z[0], c.z[0])
@@ -158,7 +158,7 @@ def condition(p: Problem, c: Columns, w: Work) -> bool:
             for i in range(size):
                 of_border[i, i] += 1.0
                 c.beta[i] = np.dot(c.z[1 + i], c.z[0])
-            evidence -= _factorize(of_border, c.M)
+            evidence -= factorize(of_border, c.M)
             solve_triangle(c.M, c.beta, False)
             fitted -= np.dot(c.beta, c.beta)
             solve_triangle(c.M, c.beta, True)

@@ -16,11 +16,13 @@ import numpy as np
 from pymc_augconj.engines.gibbs.elliptical import entry_slices
 from pymc_augconj.engines.gibbs.moves.column_kernel import choose_in_turn
 from pymc_augconj.engines.gibbs.moves.given_latents import BLOCK, POINTS, SPREAD
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
 from .column_matrices import (
     condition,
+    factorize,
     find_gain,
     log_likelihood_of_rows,
     predict_rows,
@@ -31,12 +33,12 @@ from .compilation import inner, inner_with_arrays, outer_with_arrays
 from .held import gumbel
 from .kernel import draw_omega
 from .problem import Problem
-from .slices import Learned, learn_widths, updates, where
-from .work import BASE, COUNT, EVIDENCE, FAILED, REST, START, VALUE, Work
+from .slices import Learned, begin_ridge, learn_widths, move_along, one_of, updates, where
+from .work import BASE, COUNT, EVIDENCE, FAILED, REST, VALUE, Work
 
 # Log densities of the prior alone, given the whitened latents, or with these integrated out; and
-# with the number of an exchange added, of both.
-_OF_PRIOR, _JOINT, _OF_LIKELIHOOD, _COLLAPSED, _EXCHANGE = np.arange(5)
+# with the number of a ridge added, given the whitened latents along it.
+_OF_PRIOR, _JOINT, _OF_LIKELIHOOD, _COLLAPSED, _ALONG = np.arange(5)
 _LOG_SPREAD = math.log(SPREAD[0]), math.log(SPREAD[1]) - math.log(SPREAD[0])
 
 
@@ -44,26 +46,17 @@ _LOG_SPREAD = math.log(SPREAD[0]), math.log(SPREAD[1]) - math.log(SPREAD[0])
 def _evaluate(given: tuple[Problem, Columns], w: Work, x: Array, how: int) -> bool:
     """Evaluate a log density, −∞ outside its support; return whether it has digits.
 
-    An exchange begins at the scalar START with the entries ``w.level[0]``, and the latents are
-    ``w.v``.
+    The whitened latents are ``w.v``. Along a ridge x is s.
     """
     p, c = given
-    r = w.registers
+    r, log_jacobian = w.registers, 0.0
     w.found[VALUE] = -math.inf
-    if how >= _EXCHANGE:
-        own = c.exchanges[how - _EXCHANGE]
-        first, last = c.begin[own[0]], c.begin[own[0] + 1]
-        r[own[1]] = x[0]
-        for i in range(first, last):
-            r[c.of_theta[i]] = w.level[0, i - first] - (x[0] - w.found[START])
-        run_tape(p.density, r)
-        if math.isfinite(r[own[2]]):
-            w.found[VALUE] = r[own[2]]
-        return True
-    for i in range(x.size):
+    if how >= _ALONG:
+        log_jacobian = move_along(c, r, x[0], how - _ALONG)
+    for i in range(x.size if how < _ALONG else 0):
         r[c.theta[c.first[how] + i]] = x[i]
     run_tape(p.density, r)
-    value = r[p.log_prior]
+    value = r[p.log_prior] + log_jacobian
     if not math.isfinite(value):
         return True
     if how == _COLLAPSED:
@@ -82,6 +75,8 @@ def _evaluate(given: tuple[Problem, Columns], w: Work, x: Array, how: int) -> bo
 
 
 _update = updates(_evaluate)
+# The arrays that it returns are counted.
+_one_of = inner_with_arrays(one_of.py_func)
 
 
 @inner
@@ -92,21 +87,12 @@ def _move(
 
     The tape has run at the next value.
     """
-    for i in range(x.size if how < _EXCHANGE else 0):
+    for i in range(x.size if how < _ALONG else 0):
         x[i] = w.registers[c.theta[c.first[how] + i]]
     if not _evaluate((p, c), w, x, how) or not math.isfinite(w.found[VALUE]):
         return -1
     made = _update(rng, (p, c), w, u, x, how)
     return made if made < 0 else 1 + made
-
-
-@inner
-def _begin_exchange(c: Columns, w: Work, number: int) -> None:
-    vector, scalar, _ = c.exchanges[number]
-    first, last = c.begin[vector], c.begin[vector + 1]
-    for k in range(first, last):
-        w.level[0, k - first] = w.registers[c.of_theta[k]]
-    w.found[START] = w.level[1, 0] = w.registers[scalar]
 
 
 @inner
@@ -209,8 +195,8 @@ def _update_columns(rng: np.random.Generator, p: Problem, c: Columns, w: Work, n
         for i in range(size):
             Q[i, i] += 1.0
         choose_in_turn(Q, mean[at], log_prior, growth, noise, chosen)
-    else:
-        _choose_by_rows(c, at, log_prior, growth, noise, chosen)
+    elif not _choose_by_rows(c, at, log_prior, growth, noise, chosen):
+        return False
     for i in range(size):
         r[c.of_theta[first + i]] = x[chosen[i], i]
     run_tape(p.density, r)
@@ -220,33 +206,43 @@ def _update_columns(rng: np.random.Generator, p: Problem, c: Columns, w: Work, n
 @inner_with_arrays
 def _choose_by_rows(
     c: Columns, at: Index, log_prior: Array, growth: Array, noise: Array, chosen: Index
-) -> None:
-    """Choose points as :func:`.choose` does, some columns at a time."""
+) -> bool:
+    """Choose points as :func:`.choose` does, some columns at a time; return if all has digits."""
     C = np.dot(c.Phi, c.Phi.T)
-    for k in range(C.shape[0]):
+    z = np.empty(C.shape[0])
+    for k in range(z.size):
         C[k, k] += 1.0 / c.sites[1, k]
-    S = np.linalg.inv(C)
-    m = np.dot(S, c.sites[0] / c.sites[1])
     for start in range(0, at.size, BLOCK):
         own = slice(start, min(start + BLOCK, at.size))
-        phi = np.ascontiguousarray(c.Phi[:, at[own]])
-        W = np.dot(S, phi)
-        Q, b = np.dot(phi.T, W), np.dot(phi.T, m)
-        picked = np.zeros(b.size, np.intp)
+        phi, picked = np.ascontiguousarray(c.Phi[:, at[own]]), np.zeros(own.stop - start, np.intp)
+        trace = 0.0
+        for k in range(z.size):
+            trace += c.sites[1, k] * C[k, k]
+        if not EPS * z.size * trace < 1.0:
+            return False
+        factorize(C, c.L)
+        # By the factor, as the inverse has no digits of columns that are known well.
+        t = phi.copy()
+        for k in range(z.size):
+            z[k] = c.sites[0, k] / c.sites[1, k]
+            for i in range(k):
+                z[k] -= c.L[k, i] * z[i]
+                for j in range(picked.size):
+                    t[k, j] -= c.L[k, i] * t[i, j]
+            z[k] /= c.L[k, k]
+            for j in range(picked.size):
+                t[k, j] /= c.L[k, k]
         choose_in_turn(
-            Q.copy(), b.copy(), log_prior[:, own].copy(), growth[:, own].copy(),
+            np.dot(t.T, t), np.dot(t.T, z), log_prior[:, own].copy(), growth[:, own].copy(),
             noise[:, own].copy(), picked,
         )  # fmt: skip
-        # (C + φ δ φᵀ)⁻¹ of all columns that moved.
-        middle, delta = np.empty(Q.shape), np.zeros(Q.shape)
-        for i in range(b.size):
-            chosen[start + i], delta[i, i] = picked[i], growth[picked[i], start + i]
-            for j in range(b.size):
-                middle[i, j] = delta[i, i] * Q[i, j]
-            middle[i, i] += 1.0
-        by = np.dot(W, np.dot(np.linalg.inv(middle), delta))
-        S -= np.dot(by, W.T)
-        m -= np.dot(by, b)
+        moved = phi.copy()
+        for j in range(picked.size):
+            chosen[start + j] = picked[j]
+            for k in range(z.size):
+                moved[k, j] *= growth[picked[j], start + j]
+        C += np.dot(moved, phi.T)
+    return True
 
 
 @inner_with_arrays
@@ -297,15 +293,14 @@ def _write(p: Problem, c: Columns, w: Work, v: Array, output: Array, stats: Arra
 def run_steps(
     rng: np.random.Generator, p: Problem, c: Columns, w: Work, u_prior: Learned, x_prior: Array,
     u_joint: Learned, x_joint: Array, u_likelihood: Learned, x_likelihood: Array, u: Learned,
-    x: Array, u_exchanges: Learned, along: Index, widths: Array,
+    x: Array, u_ridges: Learned, along: Index, widths: Array,
     n_tunes: Index, v: Array, sweeps: int, slices: int, overrelaxation: float, alternates: bool,
     outputs: Array, stats: Array,
 ) -> int:  # fmt: skip
     """Make steps; return how many were made, or, of none, if the log evidence there has digits.
 
     Parameters are as for :func:`.kernel.run_steps`, with ``u_joint`` what is updated given the
-    whitened latents and ``u_exchanges`` what vectors are exchanged with; the last three of those
-    before ``outputs`` are not read.
+    whitened latents; the last three of those before ``outputs`` are not read.
     """
     r = w.registers
     for move, own in enumerate((x_prior, x_joint, x_likelihood, x)):
@@ -320,18 +315,18 @@ def run_steps(
     for step in range(stats.shape[1]):
         count = 0
         for turn in range(sweeps * (4 + along.size)):
-            # The prior alone, exchanges, given the latents, with these integrated out; by one call,
+            # The prior alone, ridges, given the latents, with these integrated out; by one call,
             # within which the density is compiled once.
             sweep, which = turn // (4 + along.size), turn % (4 + along.size)
             number, how = which - 1, which - along.size
             if which <= along.size:
-                how = int(_EXCHANGE) + number if which > 0 else int(_OF_PRIOR)
+                how = int(_ALONG) + number if which > 0 else int(_OF_PRIOR)
             if which == 1:
                 made = _update_given_coefficients(rng, p, c, w, v, widths, n_tunes, u.tune)
                 if made < 0:
                     return step
                 count += made
-            if how == _JOINT:
+            if how == _JOINT or how >= _ALONG:
                 for i in range(v.size):
                     w.v[i] = v[i]
             if how == _COLLAPSED:
@@ -343,17 +338,12 @@ def run_steps(
                     if not _update_columns(rng, p, c, w, k):
                         return step
                     count += POINTS
-            of_move, at, i = moves[how % 4], xs[how % 4], number
-            if how >= _EXCHANGE:
-                _begin_exchange(c, w, number)
-                at = w.level[1, :1]
-                of_move = Learned(
-                    u_exchanges.centre[i : i + 1], u_exchanges.axes[i : i + 1],
-                    u_exchanges.inverse[i : i + 1], u_exchanges.number[i : i + 1],
-                    u_exchanges.mean[i : i + 1], u_exchanges.scatter[i : i + 1], 0, along[i],
-                    u.tune, u_exchanges.widths[i : i + 1], u_exchanges.n_tunes[i : i + 1],
-                )  # fmt: skip
-            is_made = at.size > 0 and (sweep == 0 or how not in (_OF_PRIOR, _COLLAPSED))
+            of_move, at = moves[how % 4], xs[how % 4]
+            if how >= _ALONG:
+                begin_ridge(c, r, number)
+                at, of_move = w.moved[:1], _one_of(u_ridges, number, along[number])
+                at[0] = 0.0
+            is_made = at.size > 0 and (sweep == 0 or how in (_JOINT, _OF_LIKELIHOOD))
             made = _move(rng, p, c, w, of_move, at, how) if is_made else 0
             if made < 0:
                 return step

@@ -22,7 +22,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-from .entries import log_priors_by_entry
+from .entries import log_priors_by_entry, read_ridges
 from .rows import Rows, Slot
 
 #: Updates of hyperparameters, in the order of a step.
@@ -53,11 +53,12 @@ class Columns(NamedTuple):
         Entries of the vectors as in :class:`.Entries`, and their log priors.
     latents : ndarray of int
         The column that each entry scales.
-    exchanges : ndarray of int, shape (exchanges, 3)
-        Of each the vector, the register of the scalar, and that of the log prior of both.
-    Phi, L, M, z, sites, beta, eta : ndarray
-        Overwritten: the design; factors of the matrix and of the border; what is solved for; h and
-        λ about the offset; coefficients of the border, the predictors.
+    ridges : ndarray of int, shape (ridges, 5)
+        As in :class:`.Entries`.
+    before, Phi, L, M, z, sites, beta, eta : ndarray
+        Overwritten: where a move along a ridge begins; the design; factors of the matrix and of the
+        border; what is solved for; h and λ about the offset; coefficients of the border, the
+        predictors.
     """
 
     X: Array
@@ -79,7 +80,8 @@ class Columns(NamedTuple):
     begin: Index
     log_prior: Index
     latents: Index
-    exchanges: Index
+    ridges: Index
+    before: Array
     Phi: Array
     L: Array
     M: Array
@@ -135,17 +137,11 @@ def read_columns(
     ):  # fmt: skip
         raise NoTapeError("other sites than one of every row")
     members = plan.by_column
-    latents, exchanges = [], [np.empty((0, 3), dtype=np.intp)]
+    latents = []
     starts = np.cumsum([0, *(b.total_size for b in chain.model.blocks)])
     for member in members:
         assert member.columns is not None  # see plan
         latents.append(np.argsort(order)[starts[member.columns.block] + member.columns.latents])
-    for vector, h in plan.exchanges:
-        log_prior = tape.evaluate(
-            plan.densities_of(vector).exchanges[h.value_name], entries
-        ).reshape(())  # fmt: skip
-        number = members.index(vector)
-        exchanges.append(np.array([[number, entries[h.value_name].item(), log_prior.item()]]))
     of_entries = [entries[h.value_name].ravel() for h in members]
     is_border = np.zeros(D, dtype=bool)
     by_rows = isinstance(chain.parts[0].solver.preferred, ObservationSolver)
@@ -174,7 +170,8 @@ def read_columns(
         begin=np.cumsum([0, *(x.size for x in of_entries)]),
         log_prior=log_priors_by_entry(plan, tape, entries, members),
         latents=np.concatenate(latents),
-        exchanges=np.concatenate(exchanges),
+        ridges=read_ridges(plan, tape, entries),
+        before=np.empty(1 + max(x.size for x in of_entries)),
         Phi=np.empty((R, D)),
         L=np.empty((n, n)),
         M=np.empty((p, p)),

@@ -124,10 +124,9 @@ def read_entries(
     if (of_latent == _SEVERAL).any() or (of_row == _SEVERAL).any():
         raise NoTapeError("entries that a register hides")
     design = make_design(slots, at, np.argsort(order), offset)
-    names, ridges = [h.value_name for h in plan.by_entry], []
-    for r in plan.ridges.values():
-        of_h, c = (entries[x[0]].flat[x[1]] if x else tape.constants(0.0) for x in (r.h, r.beside))
-        number, met = names.index(r.vector), _owners(tape, np.array([of_h])) != _NONE
+    ridges = read_ridges(plan, tape, entries)
+    for of_h, number, *_ in ridges:
+        met = _owners(tape, np.array([of_h])) != _NONE
         # Densities of entries are all that a move computes beside the prior.
         of_data = np.full(model.n_rows, _NONE)
         of_data[at] = of_row[number]
@@ -138,7 +137,6 @@ def read_entries(
             alone = np.append(alone, found)
         if alone.any():
             raise NoTapeError("moves that the loop does not make")
-        ridges.append((int(of_h), number, r.sign, r.scales, int(c)))
     largest = max((x.size for x in own), default=0)
     return Entries(
         np.concatenate([none, *own]),
@@ -150,10 +148,19 @@ def read_entries(
         join(tapes),
         np.empty(design.numbers.shape),
         np.empty((1, at.size)),
-        np.array(ridges, dtype=np.intp).reshape(-1, 5),
+        ridges,
         np.empty(1 + largest),
         np.empty(largest),
     )
+
+
+def read_ridges(plan: Plan, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
+    """Return the ridges of vectors, see :class:`Entries`."""
+    names, found = [h.value_name for h in plan.by_entry], []
+    for r in plan.ridges.values():
+        h, c = (entries[x[0]].flat[x[1]] if x else tape.constants(0.0) for x in (r.h, r.beside))
+        found.append((int(h), names.index(r.vector), r.sign, r.scales, int(c)))
+    return np.array(found, dtype=np.intp).reshape(-1, 5)
 
 
 def _meets(

@@ -15,7 +15,7 @@ from pymc_augconj.engines.gibbs.moves.ridges import Ridge
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.dense import SMALL_ERROR
-from pymc_augconj.plan import ALONG, BY_ENTRY, EXCHANGE
+from pymc_augconj.plan import ALONG, BY_ENTRY
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array
@@ -134,7 +134,6 @@ class NativeLoop:
             self._kernel, self._moves = column_steps, MOVES_OF_COLUMNS
             size = max(w.scratch.shape[1], self._entries.theta.size)
             self._work = w._replace(scratch=np.empty((4, size)))
-            self._scalars = [x for x in sampler.chain.plan.moves if x.startswith(EXCHANGE)]
         else:
             of_entries = self._entries.densities
             for tapes, file in ((self._problem.held, w.file), (of_entries, of_entries.file)):

@@ -324,7 +324,7 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     moving = not of_likelihood.isdisjoint([*scales, *exact])
     # Those drawn forward are drawn after a block of steps of all latents.
     is_left = model.forward and not is_alone
-    further = plan.by_column or plan.exchanges or plan.factors or is_left
+    further = plan.by_column or plan.factors or is_left
     means = {name for b in model.blocks if b.mean is not None for name in b.mean.names}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}

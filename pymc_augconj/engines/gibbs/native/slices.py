@@ -24,6 +24,7 @@ from pymc_augconj.python_mode.tape_kernel import exp, run_tape
 from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
+from .columns import Columns
 from .compilation import inner, inner_with_arrays
 from .entries import Entries
 from .problem import Problem
@@ -303,9 +304,17 @@ def _add_up(p: Problem, e: Entries, w: Work, v: Array, number: int, value: Array
 
 
 @inner
-def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, how: int) -> bool:
-    """Evaluate the log density along the ridge of number ``how``, like :func:`.evaluate`."""
-    (p, e, v), r, s = given, w.registers, x[0]
+def begin_ridge(e: Entries | Columns, r: Array, how: int) -> None:
+    """Write where a move along the ridge of number ``how`` begins."""
+    number = e.ridges[how, 1]
+    e.before[0] = r[e.ridges[how, 0]]
+    for k in range(e.begin[number], e.begin[number + 1]):
+        e.before[1 + k - e.begin[number]] = r[e.of_theta[k]]
+
+
+@inner
+def move_along(e: Entries | Columns, r: Array, s: float, how: int) -> float:
+    """Write the hyperparameters moved by s along a ridge; return the log Jacobian."""
     h, number, sign, scales, beside = e.ridges[how]
     first, last, c = e.begin[number], e.begin[number + 1], r[beside]
     factor, shift = exp(sign * s), sign * s * exp(-c)
@@ -313,7 +322,15 @@ def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, ho
     for k in range(first, last):
         x_k = e.before[1 + k - first]
         r[e.of_theta[k]] = c + (x_k - c) * factor if scales else x_k + shift
-    total = s * (scales * sign * (last - first))
+    return float(s * (scales * sign * (last - first)))
+
+
+@inner
+def _evaluate_along(given: tuple[Problem, Entries, Array], w: Work, x: Array, how: int) -> bool:
+    """Evaluate the log density along the ridge of number ``how``, like :func:`.evaluate`."""
+    (p, e, v), r = given, w.registers
+    total, number = move_along(e, r, x[0], how), e.ridges[how, 1]
+    first, last = e.begin[number], e.begin[number + 1]
     value = e.value[: last - first]
     _add_up(p, e, w, v, number, value)
     for k in range(first, last):
@@ -331,13 +348,9 @@ def _move_along_ridges(
     rng: np.random.Generator, p: Problem, e: Entries, w: Work, v: Array, u: Learned, along: Index
 ) -> int:
     """Move entries that vectors follow; return the evaluations, −1 where one has no value."""
-    r, count = w.registers, 0
+    count = 0
     for i in range(e.ridges.shape[0]):
-        number = e.ridges[i, 1]
-        first, last = e.begin[number], e.begin[number + 1]
-        e.before[0] = r[e.ridges[i, 0]]
-        for k in range(first, last):
-            e.before[1 + k - first] = r[e.of_theta[k]]
+        begin_ridge(e, w.registers, i)
         w.moved[0] = 0.0
         _evaluate_along((p, e, v), w, w.moved[:1], i)
         if not math.isfinite(w.found[VALUE]):
