@@ -37,6 +37,7 @@ from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
+from pymc_augconj.linalg.dense import SMALL_BOUND
 from pymc_augconj.model import ColumnScales, Hyperparameter
 from pymc_augconj.plan import BY_ENTRY
 from pymc_augconj.point import Point
@@ -176,7 +177,7 @@ def _check(
         expected += sign * (float(chain.model.log_prior(point)) + posterior.log_normalizer)
         error += posterior.error
     # Where rounding leaves fewer digits to the solver, it does so to the change, too.
-    if error <= _WRONG and not abs(change - expected) <= _WRONG + error:
+    if error <= SMALL_BOUND and not abs(change - expected) <= _WRONG + error:
         raise AugmentationError(
             f"variable {member.name!r}: expected a change of the log evidence of {expected:.8g}, "
             f"as another factorisation gives it, found {change:.8g}; no draw of this chain can be "
@@ -277,9 +278,11 @@ def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) ->
     """
     scaling = {h.value_name for h in chain.plan.by_column}
     for name, ridge in chain.plan.ridges.items():
-        predictors, restored = _given_whitened(chain, state.point)
-        given_whitened = _log_density(chain, predictors, chain.data)
-        density = given_whitened if ridge.vector in scaling else chain.log_density
+        density: Callable[[Point], float] = chain.log_density
+        restored = None
+        if ridge.vector in scaling:
+            predictors, restored = _given_whitened(chain, state.point)
+            density = _log_density(chain, predictors, chain.data)
 
         def log_density(candidate: Point, density: Callable[[Point], float] = density) -> float:
             with suppress(NotPositiveDefiniteError):
@@ -288,7 +291,7 @@ def update_along_ridges(rng: np.random.Generator, chain: Chain, state: State) ->
 
         update = state.updates[name]
         point, count = move_along(rng, log_density, state.point, ridge, update)
-        state.point = restored(point) if ridge.vector in scaling else point
+        state.point = point if restored is None else restored(point)
         state.info.evaluations += count
 
 
