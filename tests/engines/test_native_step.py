@@ -654,11 +654,22 @@ def neighbours_beside_a_walk():
     pm.Normal("y", pm.ICAR("phi", W=NEIGHBOURS) + walk, 1.0, observed=reals("y", 12))
 
 
+def columns_with_other_factors_in_other_rows():
+    lam, tau = pm.Gamma("lam", 3.0, 3.0, shape=12), pm.Gamma("tau", 4.0, 8.0)
+    b, scales = pm.Normal("b", 0.0, tau * lam, shape=12), pm.HalfNormal.dist(1.0)
+    chol = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=scales, compute_corr=True)[0]
+    v = pt.dot(pm.Normal("u", 0.0, 1.0, shape=(5, 2)), chol.T)[GROUP[:20]]
+    x = np.random.default_rng(0).normal(size=(20, 13))
+    eta = pt.dot(x[:, :12], b) + v[:, 0] + v[:, 1] * x[:, 12]
+    pm.Bernoulli("y", logit_p=eta, observed=counts("y", 20) > 1)
+
+
 @pytest.mark.parametrize(
     "build",
     [
         *(large_covariance, another_auxiliary_variable, density_without_a_tape),
         *(neighbours_of_a_learned_scale, neighbours_beside_a_walk),
+        columns_with_other_factors_in_other_rows,
     ],
 )
 def test_other_models_have_no_loop(build):

@@ -220,7 +220,8 @@ def _choose_by_rows(
             trace += c.sites[1, k] * C[k, k]
         if not EPS * z.size * trace < 1.0:
             return False
-        factorize(C, c.L)
+        if not math.isfinite(factorize(C, c.L)):
+            return False
         # By the factor, as the inverse has no digits of columns that are known well.
         t = phi.copy()
         for k in range(z.size):

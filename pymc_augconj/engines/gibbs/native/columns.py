@@ -126,8 +126,9 @@ def read_columns(
         np.add.at(X, (rows, slot.latent), slot.number)
         own = slot.number != 0.0
         at, by = slot.latent[own], slot.factor[own]
+        before = factor[at]
         factor[at] = by
-        if (factor[at] != by).any():
+        if (factor[at] != by).any() or ((before >= 0) & (before != by)).any():
             raise NoTapeError("columns of several factors")
     factor = np.where(factor < 0, tape.constants(1.0), factor)
     gains = tape.apply("Mul", std, factor)
