@@ -127,6 +127,9 @@ def passes(size: int) -> Passes:
 
     Zero is any size, with loadings of every input.
     """
+    if size == 2:
+        backward = pass_of_two(False)
+        return Passes(filter_two, pass_of_two(True), backward, _variances(2), simulate_two)
     forward, by_size = _pass(size, True), _filter(size)
 
     def filter_first(*given: Any) -> None:
@@ -135,9 +138,6 @@ def passes(size: int) -> Passes:
         if len(rows):
             forward(A, step, loaded, gain, 1.0 / pivots, rows, False)
 
-    if size == 2:
-        backward = pass_of_two(False)
-        return Passes(filter_two, pass_of_two(True), backward, _variances(2), simulate_two)
     return Passes(filter_first, forward, _pass(size, False), _variances(size), _simulate(size))
 
 

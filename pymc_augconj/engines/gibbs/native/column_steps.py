@@ -227,12 +227,11 @@ def _choose_by_rows(
         for k in range(z.size):
             z[k] = c.sites[0, k] / c.sites[1, k]
             for i in range(k):
-                z[k] -= c.L[k, i] * z[i]
                 for j in range(picked.size):
                     t[k, j] -= c.L[k, i] * t[i, j]
-            z[k] /= c.L[k, k]
             for j in range(picked.size):
                 t[k, j] /= c.L[k, k]
+        solve_triangle(c.L, z, False)
         choose_in_turn(
             np.dot(t.T, t), np.dot(t.T, z), log_prior[:, own].copy(), growth[:, own].copy(),
             noise[:, own].copy(), picked,
