@@ -12,6 +12,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import given_latents as columns
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.linear_map import DenseMap
 
 P = 10
@@ -78,8 +79,8 @@ def test_every_entry_is_drawn_from_its_conditional_distribution(n_rows, n_column
 
 
 def test_columns_that_are_known_well_keep_their_digits():
-    """By an inverse of C the change was wrong by 3e-3: 1 − q is 1e-11."""
-    rng = np.random.default_rng(1)
+    """By an inverse of C the change was wrong by 0.2: 1 − q is 1e-11."""
+    rng = np.random.default_rng(9)
     Phi = rng.standard_normal((7, 90)) / np.sqrt(90)
     Phi[:, :7] *= 1e6
     h, lam = rng.standard_normal(7), rng.gamma(2.0, size=7)
@@ -90,7 +91,8 @@ def test_columns_that_are_known_well_keep_their_digits():
     assert np.all(found[:7] == 1)
     shrunk = Phi * np.sqrt(1.0 + growth[found, np.arange(90)])
     expected = log_evidence(shrunk, h, lam) - log_evidence(Phi, h, lam)
-    np.testing.assert_allclose(change, expected, atol=5e-4)
+    # Rounding of columns whose squares are 1e12 times those of the others.
+    np.testing.assert_allclose(change, expected, rtol=0.0, atol=1e12 * EPS)
 
 
 def horseshoe(*, centred, n_rows=5):
