@@ -27,6 +27,8 @@ from benchmarks.sampling import timed
 
 # Seconds that NUTS may take.
 _LIMIT = 900.0
+# Draws and tuning of models whose steps take some microseconds, of which a call's start is none.
+_CHEAP = 20_000, 500
 #: Builders by name, of the model and the names of what is compared.
 PROBLEMS: dict[str, Callable[[Path], tuple[pm.Model, list[str]]]] = {}
 #: Bars of the quotient; whether it is of the whole call; draws and tuning of ours, and of NUTS.
@@ -96,7 +98,7 @@ def _linear(n: int, p: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, :3] @ np.array([2.0, -1.0, 0.5]) + rng.standard_normal(n)
 
 
-@_problem("Student-t coefficients, 200 × 10", 5.0)
+@_problem("Student-t coefficients, 200 × 10", 5.0, _CHEAP, (5_000, 1_000))
 def _student(_: Path) -> tuple[pm.Model, list[str]]:
     X, y = _linear(200, 10, 1)
     with pm.Model() as model:
@@ -105,7 +107,7 @@ def _student(_: Path) -> tuple[pm.Model, list[str]]:
     return model, ["b", "s", "sigma"]
 
 
-@_problem("Laplace lasso, 100 × 50", 5.0)
+@_problem("Laplace lasso, 100 × 50", 5.0, _CHEAP, (5_000, 1_000))
 def _lasso(_: Path) -> tuple[pm.Model, list[str]]:
     X, y = _linear(100, 50, 2)
     with pm.Model() as model:
@@ -161,7 +163,7 @@ def _factors(_: Path) -> tuple[pm.Model, list[str]]:
     return model, ["common", "sigma"]
 
 
-@_problem("two outcomes, LKJ, n = 300", 5.0)
+@_problem("two outcomes, LKJ, n = 300", 5.0, _CHEAP, (5_000, 1_000))
 def _lkj(_: Path) -> tuple[pm.Model, list[str]]:
     rng = np.random.default_rng(5)
     X = rng.standard_normal((300, 4))
@@ -174,7 +176,7 @@ def _lkj(_: Path) -> tuple[pm.Model, list[str]]:
     return model, ["B", "chol_corr", "chol_stds"]
 
 
-@_problem("VAR(2) of three series, n = 200", 5.0)
+@_problem("VAR(2) of three series, n = 200", 5.0, _CHEAP, (5_000, 1_000))
 def _var(_: Path) -> tuple[pm.Model, list[str]]:
     rng = np.random.default_rng(6)
     series = np.zeros((202, 3))
@@ -189,7 +191,7 @@ def _var(_: Path) -> tuple[pm.Model, list[str]]:
     return model, ["level", "B", "s", "chol_stds"]
 
 
-@_problem("mixture of two regressions, n = 200", 2.0)
+@_problem("mixture of two regressions, n = 200", 2.0, _CHEAP, (5_000, 1_000))
 def _mixture(_: Path) -> tuple[pm.Model, list[str]]:
     rng = np.random.default_rng(7)
     x, first = rng.standard_normal(200), rng.random(200) < 0.4
