@@ -89,7 +89,7 @@ def recognize(
         One of ``vars`` is not a variable.
     """
     given = modelcontext(model)
-    linear = in_linear_time(given)
+    linear = in_linear_time(given, grids=vars is None)
     if linear is not given and vars is not None:
         vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
     report = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)

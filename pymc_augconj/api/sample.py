@@ -183,8 +183,8 @@ def sample(
             idata_kwargs = dict(kwargs["idata_kwargs"])
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
-    _check_names(model, {"var_names": kwargs.get("var_names")})
-    _leave_out_unordered(step, model, kwargs)
+    _check_names(user if gp is None else model, {"var_names": kwargs.get("var_names")})
+    _leave_out_whitened(step, model, user if gp is None else model, kwargs)
     _check_keywords(kwargs, own, all_ours=step.is_alone)
     sites_read = [site.name for site in step.recognition.model.sites]
     _check_log_likelihood(user, sites_read, log_likelihood)
@@ -203,8 +203,8 @@ def sample(
 def _with_step(
     user: Model, vars: Sequence[Any] | None, options: dict[str, Any]
 ) -> tuple[Model, AugmentedGibbs]:
-    """Return the step and its model, in which Markov processes take linear time where they can."""
-    linear = in_linear_time(user)
+    """Return the step and its model, in which processes take linear time where they can."""
+    linear = in_linear_time(user, grids=vars is None)
     if linear is not user:
         names = None if vars is None else [getattr(var, "name", var) for var in vars]
         step = AugmentedGibbs(names, model=linear, **options)
@@ -214,24 +214,36 @@ def _with_step(
     return user, AugmentedGibbs(vars, model=user, **options)
 
 
-def _leave_out_unordered(step: PythonGibbs, model: Model, kwargs: dict[str, Any]) -> None:
-    """Record no whitened values of processes in linear time whose inputs are not sorted.
+def _leave_out_whitened(
+    step: PythonGibbs, model: Model, user: Model, kwargs: dict[str, Any]
+) -> None:
+    """Record no whitened values that are not those of PyMC's definition.
 
-    PyMC defines these values by the Cholesky factor in the order of the data, a dense matrix.
+    They are those of processes in linear time whose inputs are not sorted, and of processes on
+    grids, of which ``model`` has variables that ``user`` has not. PyMC defines whitened values by
+    the Cholesky factor in the order of the data, a dense matrix.
     """
-    names = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
-    recorded = kwargs.get("var_names") or [var.name for var in model.unobserved_RVs]
-    if not set(names).intersection(recorded):
+    own = [rv.name for rv in model.free_RVs if rv.name not in user.named_vars]
+    lost = [rv.name for rv in user.free_RVs if rv.name not in model.named_vars]
+    unordered = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
+    recorded = kwargs.get("var_names") or [*(var.name for var in model.unobserved_RVs), *lost]
+    left_out = {*own, *lost, *unordered}
+    if left_out.isdisjoint(recorded):
         return
-    kwargs["var_names"] = [name for name in recorded if name not in names]
-    warnings.warn(
-        f"{', '.join(map(repr, names))}: expected sorted inputs, found inputs in no order, for "
-        "which draws of the whitened values take a dense factorisation; the result lacks them, so "
-        "that pm.sample_posterior_predictive would draw the process from its prior. Sort the rows "
-        "of the data by the input",
-        UserWarning,
-        stacklevel=3,
+    kwargs["var_names"] = [name for name in recorded if name not in left_out]
+    tail = (
+        "for which draws of the whitened values take a dense factorisation; the result lacks them, "
+        "so that pm.sample_posterior_predictive would draw the process from its prior"
     )
+    named = {
+        f"expected few inputs, found a grid of many, {tail}": lost,
+        f"expected sorted inputs, found inputs in no order, {tail}. Sort the rows of the data by "
+        "the input": unordered,
+    }
+    for sentence, names in named.items():
+        listed = ", ".join(repr(name) for name in names if name in recorded)
+        if listed:
+            warnings.warn(f"{listed}: {sentence}", UserWarning, stacklevel=3)
 
 
 def _run(

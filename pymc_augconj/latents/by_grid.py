@@ -13,9 +13,17 @@ and with E = V (I + D)^−½ and Y = c Eᵀ Lᵀ BᵀΛH the posterior of all is
     v = E (Eᵀt − Yβ + ν_v).
 
 Other precisions, those of values without a site among them, are completed to a product: a value
-with the precision λ gets one more observation z ~ N(c u + H̄β, 1/τ), τ = λ₁ λ₂ … − λ ≥ 0. It is an
+with the precision λ gets one more observation z ~ N(c u + H̄β, 1/τ), τ = λ₁ λ₂ … − λ > 0. It is an
 auxiliary variable, drawn given u and β in each step, and changes the distribution of nothing else.
-H̄ is the mean of its rows of H, or of all: z of u alone would hold an intercept where it is.
+H̄ is the mean of its rows of H, or of all: z of u alone would hold an intercept where it is. As
+hyperparameters move λ they move τ, so that the density of z given u and β is part of log Z.
+
+Values may have noise of their own, ε_j ~ N(0, t_j), which is integrated out first. With the sites
+(h_j, λ_j) and cross products w_j = (ΛH)_j of its rows, and s_j = 1/(1 + t_j λ_j),
+
+    (h_j, λ_j, w_j) → s_j (h_j, λ_j, w_j),    (Hᵀh, HᵀΛH) → (Hᵀh, HᵀΛH) − Σ t_j s_j w_jᵀ(h_j, w_j),
+    log Z → log Z + ½ Σ (t_j s_j h_j² − log(1 + t_j λ_j)),
+    ε_j ~ N(t_j s_j (h_j − λ_j c u − w_j β), t_j s_j).
 
 References
 ----------
@@ -25,6 +33,7 @@ Saatçi (2011), Scalable inference for structured Gaussian process models. Chapt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property, reduce
 from typing import Any, cast
 
@@ -47,8 +56,8 @@ from .rows import RowGroups, SiteSum
 _MOST_COLUMNS, _CALLS, _PER_EIGENVECTOR = 200, 64.0**3, 20.0
 # Rounds in which factors are fitted, and their least ratio to the largest.
 _ROUNDS, _LEAST = 30, 1e-6
-# A difference of precisions that is rounding.
-_ROUNDING = 1e-12
+# By how much a product exceeds precisions at least, so that each value has a z whatever λ is.
+_BEYOND = 1e-3
 
 
 def precision_factors(precision: Array, grid: Sequence[int]) -> list[Array]:
@@ -105,43 +114,95 @@ def _process(prior: LatentPrior) -> tuple[int, KroneckerPrior, RowSelection]:
     return which, cast(KroneckerPrior, prior.blocks[which]), cast(RowSelection, prior.maps[which])
 
 
-class Completion:
-    """Factors of the precisions of values, and what completes the precisions to their product.
+def _find_noise(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> int | None:
+    """Return the number of the block of noise: each of its values belongs to one of the grid."""
+    own = cast(RowSelection, maps[_which(blocks)])
+    for i, (block, A) in enumerate(zip(blocks, maps, strict=True)):
+        independent = not block.grid and (block.is_independent or block.is_standard)
+        if independent and isinstance(A, RowSelection) and common_coefficient(A) != 0.0:
+            cells = np.zeros(block.size, dtype=np.intp)
+            cells[A.index] = own.index
+            if block.size > _MOST_COLUMNS and np.array_equal(cells[A.index], own.index):
+                return i
+    return None
 
-    ``tau`` and ``linear`` are the precision of z and τ z of each value.
-    """
+
+class Completion:
+    """Factors of a product above the precisions of values, and the precisions τ of their z."""
 
     def __init__(self, precision: Array, grid: Sequence[int]) -> None:
         self.precision = precision
         self.factors = precision_factors(precision, grid)
         product = product_over_axes(self.factors)
-        above = float((precision / product).max(initial=0.0))
-        if above > 1.0 + _ROUNDING:
-            self.factors[0] = self.factors[0] * above
-            product = product * above
-        tau = product - precision
-        self.tau = np.where(tau > _ROUNDING * product, tau, 0.0)
-        self.linear = np.zeros(precision.size)
+        above = (1.0 + _BEYOND) * max(1.0, float((precision / product).max(initial=0.0)))
+        self.factors[0] = self.factors[0] * above
+        self.tau = above * product - precision
 
-    def draw(self, rng: Generator, eta: Array) -> None:
-        """Draw z, given c u + H̄β."""
-        if self.tau.any():
-            self.linear = self.tau * eta + np.sqrt(self.tau) * rng.standard_normal(eta.size)
+    def times(self, c: float) -> Completion:
+        """Return that of c times the precisions."""
+        found = copy(self)
+        found.factors = [c * self.factors[0], *self.factors[1:]]
+        found.tau = c * self.tau
+        return found
+
+
+class _Noise:
+    """What is left of sites where the noise of values is integrated out: see the module."""
+
+    def __init__(self, prior: LatentPrior, index: int, sites: SiteSum, H: Array) -> None:
+        _, own, process = _process(prior)
+        A = cast(RowSelection, prior.maps[index])
+        scale = prior.blocks[index].diagonal_scale
+        assert scale is not None
+        by_value = RowSelection(A.index, None, A.size)
+        self.h, self.lam = by_value.apply_transpose(sites.h), by_value.apply_transpose(sites.lam)
+        self.w = by_value.apply_transpose(sites.lam * H.T)
+        #: √t, with the sign of the coefficient.
+        self.root = common_coefficient(A) * scale
+        self.kept = 1.0 / (1.0 + self.root**2 * self.lam)
+        cells = np.zeros(A.size, dtype=np.intp)
+        cells[A.index] = process.index
+        self.of_cells = RowSelection(cells, None, own.block.size)
+        #: t s, and r s λ with r = √t.
+        self.spread = self.root**2 * self.kept
+        self.pulled_back = self.root * self.kept * self.lam
+
+    def sums(self) -> tuple[Array, Array, Array]:
+        """Return h and w of the values on the grid, and what their precisions lack."""
+        add, lost = self.of_cells.apply_transpose, self.spread * self.lam**2
+        return add(self.kept * self.h), add(self.kept * self.w), add(lost)
+
+    def mean(self, eta: Array, beta: Array, h: Array | float = 0.0) -> Array:
+        """Return the mean of the whitened noise, given c u of the grid and β."""
+        by_site = h - beta @ self.w
+        return self.root * self.kept * by_site - self.pulled_back * self.of_cells.apply(eta)
 
 
 class GridPosterior(Posterior):
-    """Posterior by eigenvectors; ``completion`` is that of the precisions."""
+    """Posterior by eigenvectors, given z; there is none before a step, and all are zero.
+
+    ``completion`` is that of the precisions, ``noise`` the number of a block.
+    """
 
     def __init__(
-        self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, completion: Completion
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        completion: Completion,
+        z: Array | None = None,
+        noise: int | None = None,
     ) -> None:
         super().__init__(prior, groups, sites)
         which, own, A = _process(prior)
         self._own, self._c = own, common_coefficient(A)
-        start = sum(b.block.total_size for b in prior.blocks[:which])
-        self.size = sum(b.block.total_size for b in prior.blocks)
-        self._places = slice(start, start + own.block.size)
-        self._border = np.r_[0:start, start + own.block.size : self.size]
+        ends = np.cumsum([0, *(b.block.total_size for b in prior.blocks)])
+        self.size = int(ends[-1])
+        self._places = slice(ends[which], ends[which + 1])
+        self._of_noise = slice(0, 0) if noise is None else slice(ends[noise], ends[noise + 1])
+        others = [i for i in range(len(prior.blocks)) if i not in (which, noise)]
+        self._border = np.concatenate([np.r_[ends[i] : ends[i + 1]] for i in others] or [[]])
+        self._border = self._border.astype(np.intp)
         self._B = RowSelection(A.index, None, A.size)
         pairs = zip(own.chols, completion.factors, strict=True)
         found = [np.linalg.eigh((L.T * a) @ L) for L, a in pairs]
@@ -149,29 +210,43 @@ class GridPosterior(Posterior):
         eigenvalues = [np.maximum(d, 0.0) for d, _ in found]
         D = self._c**2 * product_over_axes(eigenvalues)
         self._std = 1.0 / np.sqrt(1.0 + D)
-        others = [i for i in range(len(prior.blocks)) if i != which]
         parts = [prior.blocks[i].whitened_design(prior.maps[i]) for i in others]
         H = np.hstack([np.empty((sites.h.size, 0)), *parts])
         lam, h = sites.lam, sites.h
-        self._half = self._pulled(self._B.apply_transpose(h) + completion.linear)
-        means = mean_by_value(A, H.T)
-        weighted, more = lam * H.T, completion.tau * means
-        self._Y = self._pulled(self._B.apply_transpose(weighted) + more)
-        S = np.asfortranarray(weighted @ H + more @ means.T - self._Y @ self._Y.T)
+        weighted, by_cell, tau = lam * H.T, self._B.apply_transpose(h), completion.tau
+        cross = self._B.apply_transpose(weighted)
+        self._noise = None if noise is None else _Noise(prior, noise, sites, H)
+        if self._noise is not None:
+            by_cell, cross, lost = self._noise.sums()
+            tau = tau + lost
+        means, linear, constant = mean_by_value(A, H.T), np.zeros(tau.size), 0.0
+        if z is not None:
+            # The density of z at zero: the rest of it is in the sums below.
+            linear, constant = tau * z, float(np.log(tau).sum() - tau @ z**2)
+        self._half = self._pulled(by_cell + linear)
+        self._Y = self._pulled(cross + tau * means)
+        S = np.asfortranarray(weighted @ H + (tau * means) @ means.T - self._Y @ self._Y.T)
         S[np.diag_indices_from(S)] += 1.0
+        of_border = h @ H + means @ linear - self._Y @ self._half
         self.log_det = float(np.log1p(D).sum())
         # Eigenvalues of a product have the error of its largest.
         self.factor_error = EPS * float(D.max(initial=0.0) * (self._std**2).sum())
+        square = float(self._half @ self._half)
+        if (own_noise := self._noise) is not None:
+            spread = own_noise.spread * own_noise.w
+            S -= spread @ own_noise.w.T
+            of_border = of_border - spread @ own_noise.h
+            square += float(own_noise.spread @ own_noise.h**2)
+            self.log_det -= float(np.log(own_noise.kept).sum())
         self._chol_S, self.coefficients = S, np.empty(0)
-        of_border = h @ H + means @ completion.linear - self._Y @ self._half
         if len(S):
             self._chol_S, log_det, error, _ = cholesky(S, lam)
             self.log_det += log_det
             self.factor_error += 0.5 * error
             half = solve_triangle(self._chol_S, of_border, False)
             self.coefficients = solve_triangle(self._chol_S, half, True)
-        square = float(self._half @ self._half + of_border @ self.coefficients)
-        self.log_normalizer = 0.5 * (square - self.log_det)
+        square += float(of_border @ self.coefficients)
+        self.log_normalizer = 0.5 * (square - self.log_det + constant)
         self.error = self.factor_error + EPS * square
 
     def _pulled(self, slope: Array) -> Array:
@@ -181,34 +256,56 @@ class GridPosterior(Posterior):
     def _rotated(self, x: Array) -> Array:
         return self._std * kronecker_product([V.T for V in self._V], x)
 
-    def _joined(self, v: Array, beta: Array) -> Array:
+    def _joined(self, v: Array, beta: Array, noise: Array | float) -> Array:
         x = np.empty((*v.shape[:-1], self.size))
-        x[..., self._places], x[..., self._border] = v, beta
+        x[..., self._places], x[..., self._border], x[..., self._of_noise] = v, beta, noise
         return x
 
-    def _through(self, rotated: Array, beta: Array) -> Array:
-        """Return v = E (rotated − Yβ), and β."""
+    def _noise_of(self, v: Array, beta: Array, h: Array | float = 0.0) -> Array | float:
+        """Return the mean of the whitened noise given the others, of sites with this h."""
+        if self._noise is None:
+            return 0.0
+        return self._noise.mean(self._c * self._own.scale(v), beta, h)
+
+    def _through(self, rotated: Array, beta: Array, h: Array | float = 0.0) -> Array:
+        """Return v = E (rotated − Yβ), β and the mean of the noise."""
         v = kronecker_product(self._V, self._std * (rotated - beta @ self._Y))
-        return self._joined(v, beta)
+        return self._joined(v, beta, self._noise_of(v, beta, h))
 
     @cached_property
     def latent_mean(self) -> Array:
-        return self._through(self._half, self.coefficients)
+        h = 0.0 if self._noise is None else self._noise.h
+        return self._through(self._half, self.coefficients, h)
 
     def root(self, nu: Array) -> Array:
         beta = solve_triangle(self._chol_S, nu[..., self._border], True)
-        return self._through(nu[..., self._places], beta)
+        x = self._through(nu[..., self._places], beta)
+        if self._noise is not None:
+            x[..., self._of_noise] += np.sqrt(self._noise.kept) * nu[..., self._of_noise]
+        return x
 
     def pull(self, slope: Array) -> Array:
-        rotated = self._rotated(slope[..., self._places])
-        beta = slope[..., self._border] - rotated @ self._Y.T
-        return self._joined(rotated, solve_triangle(self._chol_S, beta, False))
+        own, beta = slope[..., self._places], slope[..., self._border]
+        noise: Array | float = 0.0
+        if (given := self._noise) is not None:
+            of_noise = slope[..., self._of_noise]
+            by_cell = given.of_cells.apply_transpose(given.pulled_back * of_noise)
+            own = own - self._own.scale_transpose(self._c * by_cell)
+            beta = beta - (given.root * given.kept * of_noise) @ given.w.T
+            noise = np.sqrt(given.kept) * of_noise
+        rotated = self._rotated(own)
+        beta = solve_triangle(self._chol_S, beta - rotated @ self._Y.T, False)
+        return self._joined(rotated, beta, noise)
 
     def solve(self, rng: Generator, x: Array) -> Array:
         away = x - self.latent_mean
-        beta = away[..., self._border]
-        rotated = kronecker_product([V.T for V in self._V], away[..., self._places]) / self._std
-        return self._joined(rotated + beta @ self._Y, beta @ np.tril(self._chol_S))
+        v, beta = away[..., self._places], away[..., self._border]
+        noise: Array | float = 0.0
+        if self._noise is not None:
+            noise = away[..., self._of_noise] - self._noise_of(v, beta)
+            noise = noise / np.sqrt(self._noise.kept)
+        rotated = kronecker_product([V.T for V in self._V], v) / self._std
+        return self._joined(rotated + beta @ self._Y, beta @ np.tril(self._chol_S), noise)
 
 
 class GridSolver(Solver):
@@ -218,7 +315,12 @@ class GridSolver(Solver):
     differentiable = True
     ensemble = 1
     augments = follows = True
-    _drawn: Completion | None = None
+
+    def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
+        super().__init__(blocks, groups)
+        self._noise = _find_noise(blocks, groups.maps or ())
+        self._z: Array | None = None
+        self._known: Completion | None = None
 
     @classmethod
     def fits(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> bool:
@@ -226,15 +328,18 @@ class GridSolver(Solver):
         grids = [i for i, block in enumerate(blocks) if block.grid]
         if len(grids) != 1 or groups.maps is None or groups.coupling.rows:
             return False
-        others = [block for block in blocks if not block.grid]
-        few = sum(block.total_size for block in others) <= _MOST_COLUMNS
-        independent = all(block.is_independent or block.is_standard for block in others)
         A = groups.maps[grids[0]]
-        return few and independent and isinstance(A, RowSelection) and common_coefficient(A) != 0.0
+        if not isinstance(A, RowSelection) or common_coefficient(A) == 0.0:
+            return False
+        noise = _find_noise(blocks, groups.maps)
+        others = [b for i, b in enumerate(blocks) if i not in (grids[0], noise)]
+        independent = all(block.is_independent or block.is_standard for block in others)
+        return independent and sum(block.total_size for block in others) <= _MOST_COLUMNS
 
     @classmethod
     def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
-        return sum(block.total_size for block in blocks if not block.grid)
+        noise = _find_noise(blocks, groups.maps or ()) if cls.fits(blocks, groups) else None
+        return sum(b.total_size for i, b in enumerate(blocks) if not b.grid and i != noise)
 
     @classmethod
     def largest_order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
@@ -251,24 +356,35 @@ class GridSolver(Solver):
     def augment(
         self, rng: Generator, prior: LatentPrior, sites: SiteSum, u: Sequence[Array]
     ) -> None:
-        which, own, A = _process(prior)
-        self._drawn = Completion(_precision(A, sites), own.block.grid)
-        rest = prior.merged_predictor(u) - A.apply(u[which])
-        self._drawn.draw(rng, common_coefficient(A) * u[which] + mean_by_value(A, rest[None])[0])
+        which, _, A = _process(prior)
+        rest, tau = prior.merged_predictor(u) - A.apply(u[which]), self._complete(prior, sites).tau
+        if (noise := self._noise) is not None:
+            rest -= prior.maps[noise].apply(u[noise])
+            *_, lost = _Noise(prior, noise, sites, np.empty((sites.h.size, 0))).sums()
+            tau = tau + lost
+        eta = common_coefficient(A) * u[which] + mean_by_value(A, rest[None])[0]
+        self._z = eta + rng.standard_normal(eta.size) / np.sqrt(tau)
         self._last = None
+
+    def _complete(self, prior: LatentPrior, sites: SiteSum) -> Completion:
+        """Return the completion of the sites; raises NotPositiveDefiniteError if not finite."""
+        _, own, A = _process(prior)
+        one, c = sites.lam, 1.0
+        if len(sites.terms) == 1:
+            # Hyperparameters move the scale, and a factor along.
+            one, c = sites.terms[0].lam, sites.scales[0]
+        precision = np.bincount(A.index, one, A.size)
+        if not (np.isfinite(precision).all() and np.isfinite(sites.h).all() and np.isfinite(c)):
+            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
+        if self._known is None or not np.array_equal(self._known.precision, precision):
+            self._known = Completion(precision, own.block.grid)
+        return self._known.times(c)
 
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
     ) -> GridPosterior:
-        _, own, A = _process(prior)
-        precision = _precision(A, sites)
-        if not (np.isfinite(precision).all() and np.isfinite(sites.h).all()):
-            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
-        completion = self._drawn
-        if completion is None or not np.array_equal(completion.precision, precision):
-            # Not those of the step.
-            completion = Completion(precision, own.block.grid)
-        return GridPosterior(prior, self.groups, sites, completion)
+        completion = self._complete(prior, sites)
+        return GridPosterior(prior, self.groups, sites, completion, self._z, self._noise)
 
 
 def common_coefficient(A: RowSelection) -> float:
@@ -286,7 +402,3 @@ def mean_by_value(A: RowSelection, x: Array) -> Array:
     ones = RowSelection(A.index, None, A.size)
     means = np.asarray(ones.apply_transpose(x) / np.maximum(count, 1))
     return np.where(count > 0, means, x.mean(axis=1, keepdims=True))
-
-
-def _precision(A: RowSelection, sites: SiteSum) -> Array:
-    return np.bincount(A.index, sites.lam, A.size)

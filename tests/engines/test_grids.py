@@ -7,7 +7,8 @@ import pymc as pm
 import pytest
 
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.latents.by_grid import Completion, GridPosterior, GridSolver
+from pymc_augconj.latents import by_grid
+from pymc_augconj.latents.by_grid import GridPosterior, GridSolver
 from pymc_augconj.recognition.latents import normal
 
 STANDARD_ERRORS = 5.0
@@ -24,6 +25,8 @@ def small_ones_too(monkeypatch):
         return 0.0 if cls.fits(blocks, groups) else np.inf
 
     monkeypatch.setattr(normal, "_FEWEST", 5)
+    # Fewer are coefficients.
+    monkeypatch.setattr(by_grid, "_MOST_COLUMNS", 2)
     monkeypatch.setattr(GridSolver, "multiplications", classmethod(multiplications))
 
 
@@ -47,6 +50,20 @@ def normal_of_some_cells():
     pm.Normal("y", a_grid(1.5)[CELLS], pm.Gamma("sigma", 4, 4), observed=y)
 
 
+def normal_of_noisy_values():
+    """With noise of a deviation that is learned, one value of which has two rows."""
+    e = pm.Normal("e", 0.0, pm.Gamma("spread", 4, 6), shape=4)[[0, 1, 2, 2, 3]]
+    y = pm.Data("y data", np.ones(5))
+    pm.Normal("y", a_grid(1.5)[CELLS] + e, pm.Gamma("sigma", 4, 4), observed=y)
+
+
+def poisson_of_noisy_values():
+    """With noise of a known deviation, multiplied by a scale that is learned."""
+    e = pm.Normal("e", 0.0, 0.4, shape=5)
+    eta = pm.Gamma("scale", 8, 10) * (a_grid()[CELLS] + e)
+    pm.Poisson("y", pm.math.exp(eta), observed=counts("y", 5))
+
+
 def wrong_ones(joint):
     assert joint.step._solver is GridSolver
     z = joint.z_scores(CHAINS, STEPS)
@@ -55,21 +72,31 @@ def wrong_ones(joint):
 
 @pytest.mark.slow
 def test_exact_sites_keep_the_joint_distribution(joint_distribution):
-    assert not wrong_ones(joint_distribution(normal_of_some_cells, seed=1))
+    assert not wrong_ones(joint_distribution(normal_of_noisy_values, seed=1))
 
 
-def test_held_sites_and_trajectories_keep_the_joint_distribution(joint_distribution, monkeypatch):
+@pytest.mark.parametrize("build", [poisson_of_some_cells, poisson_of_noisy_values])
+def test_held_sites_and_trajectories_keep_the_joint_distribution(
+    build, joint_distribution, monkeypatch
+):
     monkeypatch.setattr(HeldSites, "fit_badly", True)
-    assert not wrong_ones(joint_distribution(poisson_of_some_cells, seed=2))
+    assert not wrong_ones(joint_distribution(build, seed=2))
+
+
+def test_noise_that_is_not_given_the_others_does_not(joint_distribution, monkeypatch):
+    monkeypatch.setattr(by_grid._Noise, "mean", lambda self, *_: np.zeros(4))
+    assert wrong_ones(joint_distribution(normal_of_noisy_values, seed=4))
 
 
 def test_a_wrong_completion_does_not(joint_distribution, monkeypatch):
     """What completes the precisions is drawn around other values than the latents."""
+    augment = GridSolver.augment
 
-    def draw(self, rng, u):
-        self.linear = self.tau * (u + 3.0)
+    def shifted(self, *args):
+        augment(self, *args)
+        self._z += 3.0
 
-    monkeypatch.setattr(Completion, "draw", draw)
+    monkeypatch.setattr(GridSolver, "augment", shifted)
     assert wrong_ones(joint_distribution(normal_of_some_cells, seed=3))
 
 

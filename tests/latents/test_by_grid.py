@@ -8,16 +8,17 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents import by_grid
 from pymc_augconj.latents.by_grid import (
     GridSolver,
     mean_by_value,
     nearest_product,
     precision_factors,
 )
-from pymc_augconj.latents.choice import cheapest_solver, condition
+from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.dense import DiagonalPrior, kronecker_product
 from pymc_augconj.latents.joint import LatentPrior, block_prior
-from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 
 GRIDS = [(4, 3), (3, 2, 4)]
@@ -43,13 +44,16 @@ def coefficients(size):
     )  # fmt: skip
 
 
-def a_prior(rng, grid, A, columns):
-    """The process, with coefficients before it, of rows with an offset."""
+def a_prior(rng, grid, A, columns, noise=None):
+    """The process, with coefficients before it and noise after it, of rows with an offset."""
     covs = [(1.0 + i) * a_matern(n, 1.0 + i) for i, n in enumerate(grid)]
     own = block_prior(a_grid(grid), np.concatenate([K.ravel() for K in covs]))
     H = DenseMap(np.asfortranarray(rng.normal(size=(A.index.size, columns))))
     b = block_prior(coefficients(columns), rng.uniform(0.5, 3.0, columns))
     blocks, maps = ((b, own), (H, A)) if columns else ((own,), (A,))
+    if noise is not None:
+        e = block_prior(coefficients(noise.size), rng.uniform(0.3, 1.5, noise.size))
+        blocks, maps = (*blocks, e), (*maps, noise)
     offset = rng.normal(size=A.index.size)
     return LatentPrior(offset, blocks, maps, maps), RowGroups.apart(
         A.index.size, Coupling(A.index.size), maps
@@ -79,51 +83,55 @@ def designs(grid, rng):
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("columns", [0, 2])
-def test_the_posterior_is_that_of_dense_matrices(grid, columns):
-    """Of a product of precisions, and of any ones together with the observations that are drawn."""
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_posterior_is_that_of_dense_matrices(grid, columns, noisy, monkeypatch):
+    """Of a product of precisions, and of any ones together with the observations that are drawn.
+
+    As the scale of the sites moves, so do the precisions and the density of these.
+    """
+    monkeypatch.setattr(by_grid, "_MOST_COLUMNS", 2)
     rng = np.random.default_rng(1)
     for A, is_whole in designs(grid, rng):
-        prior, groups = a_prior(rng, grid, A, columns)
+        # Two rows in three of the same value have its noise.
+        own = np.unique(3 * A.index + np.arange(A.index.size) % 3 // 2, return_inverse=True)[1]
+        noise = RowSelection(own, np.full(own.size, -0.6), own.max() + 2) if noisy else None
+        prior, groups = a_prior(rng, grid, A, columns, noise)
         h, lam = rng.normal(size=A.index.size), rng.uniform(0.1, 4.0, A.index.size)
         blocks = [b.block for b in prior.blocks]
         if is_whole:
             lam = nearest_product(blocks, prior.maps, lam)
         sites = groups.sites(h, lam, prior.offset)
         solver = GridSolver(blocks, groups)
-        solver.augment(rng, prior, sites, prior.innovations(rng.standard_normal(columns + A.size)))
-        found, more = solver.posterior(prior, sites), solver._drawn
-        assert more.tau.any() != is_whole
-        # The same by dense matrices, of rows for the drawn observations too.
-        phi = prior.whitened_design
-        extra = prior.blocks[-1].scale(np.eye(A.size)).T * (1.0 if A.coef is None else 0.7)
-        extra = np.hstack([mean_by_value(A, phi[:, :columns].T).T, extra])
-        M = np.eye(found.size) + (phi.T * lam) @ phi + (extra.T * more.tau) @ extra
-        linear = phi.T @ sites.h + extra.T @ more.linear
-        mean = np.linalg.solve(M, linear)
-        np.testing.assert_allclose(found.latent_mean, mean, rtol=1e-8, atol=1e-10)
-        root = found.root(np.eye(found.size)).T
-        np.testing.assert_allclose(root @ root.T, np.linalg.inv(M), rtol=1e-8, atol=1e-9)
-        expected = 0.5 * (linear @ mean - np.linalg.slogdet(M)[1]) + sites.constants[0]
-        np.testing.assert_allclose(found.log_normalizer, expected, rtol=1e-10)
-        nu, slope = rng.normal(size=found.size), rng.normal(size=found.size)
-        np.testing.assert_allclose(found.solve(rng, found.apply(nu)), nu, atol=1e-9)
-        np.testing.assert_allclose(found.pull(slope), root.T @ slope, atol=1e-9)
-        if is_whole:
-            dense = condition(prior, groups, h, lam, solver="weight")
-            np.testing.assert_allclose(found.log_normalizer, dense.log_normalizer, rtol=1e-9)
-
-
-def test_other_sites_are_completed_without_the_drawn_observations():
-    rng = np.random.default_rng(2)
-    (A, _), *_ = designs((4, 3), rng)
-    prior, groups = a_prior(rng, (4, 3), A, 1)
-    blocks, lam = [b.block for b in prior.blocks], rng.uniform(0.1, 4.0, 12)
-    solver = GridSolver(blocks, groups)
-    other = groups.sites(np.zeros(12), np.full(12, 0.5), np.zeros(12))
-    before = solver.posterior(prior, other).log_normalizer
-    u = prior.innovations(rng.standard_normal(13))
-    solver.augment(rng, prior, groups.sites(np.zeros(12), lam, np.zeros(12)), u)
-    assert solver.posterior(prior, other).log_normalizer == before
+        size = sum(block.size for block in blocks)
+        solver.augment(rng, prior, sites, prior.innovations(rng.standard_normal(size)))
+        z, base = solver._z, solver._complete(prior, sites).tau
+        assert (base > 0.0).all()
+        assert is_whole == np.allclose(base, 1e-3 * np.bincount(A.index, lam, A.size))
+        for scale in (1.0, 2.5):
+            found = solver.posterior(prior, SiteSum(sites.terms, (scale,)))
+            # The same by dense matrices, of rows for the drawn observations too.
+            phi, tau = prior.whitened_design, scale * base
+            if noisy:
+                t = 0.36 * prior.blocks[-1].diagonal_scale ** 2
+                total = scale * np.bincount(own, lam, noise.size)
+                lost = (t * total**2 / (1.0 + t * total))[own] * scale * lam / total[own]
+                tau = tau + np.bincount(A.index, lost, A.size)
+            process = next(b for b in prior.blocks if b.block.grid)
+            extra = process.scale(np.eye(A.size)).T * (1.0 if A.coef is None else 0.7)
+            extra = np.hstack([mean_by_value(A, phi[:, :columns].T).T, extra])
+            extra = np.hstack([extra, np.zeros((A.size, size - extra.shape[1]))])
+            M = np.eye(size) + (phi.T * scale * lam) @ phi + (extra.T * tau) @ extra
+            linear = scale * phi.T @ sites.terms[0].h + extra.T @ (tau * z)
+            mean = np.linalg.solve(M, linear)
+            np.testing.assert_allclose(found.latent_mean, mean, rtol=1e-8, atol=1e-10)
+            root = found.root(np.eye(size)).T
+            np.testing.assert_allclose(root @ root.T, np.linalg.inv(M), rtol=1e-8, atol=1e-9)
+            expected = 0.5 * (linear @ mean - np.linalg.slogdet(M)[1])
+            expected += 0.5 * (np.log(tau).sum() - tau @ z**2) + scale * sites.constants[0]
+            np.testing.assert_allclose(found.log_normalizer, expected, rtol=1e-10)
+            nu, slope = rng.normal(size=size), rng.normal(size=size)
+            np.testing.assert_allclose(found.solve(rng, found.apply(nu)), nu, atol=1e-9)
+            np.testing.assert_allclose(found.pull(slope), root.T @ slope, atol=1e-9)
 
 
 def test_means_by_value():

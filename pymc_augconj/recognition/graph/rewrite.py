@@ -78,18 +78,21 @@ def down_to_random(graphs: Iterable[Variable]) -> Iterator[Variable]:
     return walk(graphs, lambda v: () if v.owner is None or is_random(v) else v.owner.inputs)
 
 
-def substitute(graphs: Variables, replacements: Mapping[Variable, Variable]) -> list[Variable]:
+def substitute(
+    graphs: Variables, replacements: Mapping[Variable, Variable], *, strict: bool = True
+) -> list[Variable]:
     """Return the graphs with variables replaced; a replacement that occurs nowhere is ignored.
 
     Whatever does not depend on a replaced variable keeps its identity, so that the model's random
     variables are still found in the result. (PyTensor's ``graph_replace`` copies some of them
     where one replaced variable depends on another.) What a replacement contains is not looked at.
+    Its type may be another one, such as other lengths, unless ``strict``.
     """
     new: dict[Variable, Variable] = dict(replacements)
     for node in toposort(graphs, blockers=replacements):
         inputs = [new.get(parent, parent) for parent in node.inputs]
         if any(now is not before for now, before in zip(inputs, node.inputs, strict=True)):
-            changed = node.clone_with_new_inputs(inputs)
+            changed = node.clone_with_new_inputs(inputs, strict=strict)
             for before, now in zip(node.outputs, changed.outputs, strict=True):
                 new.setdefault(before, now)
     return [new.get(graph, graph) for graph in graphs]

@@ -244,6 +244,19 @@ def _read(K: Variable, reading: _Reading) -> list[_Term]:
     return [leaf]
 
 
+def without_noise(K: Variable) -> tuple[list[Variable], list[Variable]]:
+    """Return the terms of K that are no multiple of the identity, and the factors of the others."""
+    if isinstance(K.owner and getattr(K.owner.op, "scalar_op", None), Add):
+        parts = [without_noise(v) for v in K.owner.inputs]
+        return [v for rest, _ in parts for v in rest], [v for _, own in parts for v in own]
+    try:
+        terms = _read(K, _Reading())
+    except NotInterpretedError:
+        return [K], []
+    noise = [_number(t.variance) for t in terms if not t.order]
+    return ([], noise) if len(noise) == len(terms) else ([K], [])
+
+
 def _is_white_noise(node: Apply) -> bool:
     """Return whether a node is the diagonal matrix of one number."""
     inner = node.inputs[0].owner if isinstance(node.op, AllocDiag) else None

@@ -27,7 +27,7 @@ from scipy.sparse import csr_array
 
 from pymc_augconj.distributions.maps import CAR
 from pymc_augconj.errors import AugmentationError, DataError, RecognitionError
-from pymc_augconj.recognition.graph.affine import value_leaves
+from pymc_augconj.recognition.graph.affine import depends_on, value_leaves
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.graph.rewrite import Variables, is_random, substitute
@@ -36,6 +36,7 @@ from pymc_augconj.recognition.latents.markov import (
     is_product_with_cholesky,
     linear_product,
 )
+from pymc_augconj.recognition.latents.separable import GridProduct, grid_product
 
 
 def empty_like(model: Model) -> Model:
@@ -69,23 +70,32 @@ def register(
 
 
 # Fewer values, times a tenth of the dimension of a large state, are faster by dense factorisations,
-# which take fewer calls. Fewer unsorted inputs take these too: they define PyMC's whitened values.
-_FEWEST, _FEWEST_UNORDERED = 200, 4000
+# which take fewer calls. Fewer unsorted inputs, or cells of a grid, take these too: they define
+# PyMC's whitened values.
+_FEWEST, _FEWEST_UNORDERED, _FEWEST_ON_GRID = 200, 4000, 2000
 
 
-def in_linear_time(model: Model) -> Model:
+def in_linear_time(model: Model, *, grids: bool = False) -> Model:
     """Return a model of the same variables without matrices of Markov processes.
 
     :class:`.MarkovRoot` replaces their products ``cholesky(K) @ v``, and a sparse precision the
-    eigenvalues of ``pm.CAR``. If no variable gains from this, the model itself is returned.
+    eigenvalues of ``pm.CAR``. With ``grids`` variables of a :class:`.GridProduct` replace the
+    whitened values of processes on grids, too. If no variable gains from this, the model itself is
+    returned.
     """
     replaced = _products(model)
-    if not replaced and all(_sparse(rv) is rv for rv in model.free_RVs):
+    on_grids = _grids(model, replaced) if grids else {}
+    if not (replaced or on_grids) and all(_sparse(rv) is rv for rv in model.free_RVs):
         return model
+    whitened = [grid.whitened for grid in on_grids.values()]
     linear = empty_like(model)
     with linear:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
+            if var in whitened:
+                continue
+            for product in [p for p in on_grids if depends_on(var, [p])]:
+                replaced[product] = on_grids.pop(product).register()
             dims = model.named_vars_to_dims.get(var.name)
             if var not in model.data_vars:
                 (new,) = substitute([var], replaced)
@@ -132,6 +142,29 @@ def _products(model: Model) -> dict[Variable, Variable]:
         few = inputs.size < _FEWEST * max(1.0, inputs.dimension / 10)
         if not few and (inputs.order is None or inputs.size >= _FEWEST_UNORDERED):
             found[var] = product
+    return found
+
+
+def _grids(model: Model, others: Iterable[Variable]) -> dict[Variable, GridProduct]:
+    """Return products over grids, by the products with v that they replace, but for ``others``."""
+    found: dict[Variable, GridProduct] = {}
+    roots = [*model.basic_RVs, *model.deterministics, *model.potentials]
+    for var in ancestors(roots):
+        node = var.owner
+        if node is None or var in others or not is_product_with_cholesky(node):
+            continue
+        length = node.inputs[1].type.shape
+        if length[1] != 1 or (length[0] or static_shape(node.inputs[1])[0]) < _FEWEST_ON_GRID:
+            continue
+        try:
+            grid = grid_product(node)
+        except NotInterpretedError:
+            continue
+        others_of_v = [root for root in roots if root is not grid.whitened]
+        alone = grid.whitened not in set(ancestors(others_of_v, blockers=[var]))
+        constant = not any(depends_on(K, [*others, *found]) for K in [*grid.factors, grid.noise])
+        if alone and constant and model.named_vars.keys().isdisjoint(grid.names):
+            found[var] = grid
     return found
 
 
