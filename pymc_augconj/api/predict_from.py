@@ -24,6 +24,7 @@ from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
+from pymc_augconj.recognition.prediction.grids import GridProcess
 from pymc_augconj.recognition.prediction.latent_draws import (
     NewProcess,
     equal_draws,
@@ -74,6 +75,9 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
     if markov is not None:
         return _draw_markov(tree, request, gp, names, markov)
+    grid = GridProcess.find(model, process) if Z is None else None
+    if grid is not None:
+        return _draw_on_grid(tree, request, gp, names, grid)
     latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
     wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
     evaluate = kernel_function(model, gp, Xnew, wanted, Z)
@@ -138,6 +142,26 @@ def _draw_markov(
         away = process.draw(request.rng, array, own - mean_old, diagonal, joint=request.joint)
         f_new[draw] = mean_new + away
     return f_new, draws, sampled
+
+
+def _draw_on_grid(
+    tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: GridProcess
+) -> _Drawn:
+    """Return a draw of f* | f for every posterior draw, for a process on a grid."""
+    model, name = request.model, gp.f.name
+    wanted = ["mean_old", "mean_new", "cross", "new" if request.joint else "new_diagonal"]
+    evaluate = kernel_function(model, gp, request.Xnew, wanted)
+    kernel = sorted({str(key) for key in (*evaluate.names, *process.matrices.names)})
+    draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
+    f = draws[name]
+    noise = request.rng.standard_normal((len(f), len(request.Xnew)))
+    f_new = np.empty_like(noise)
+    for members in equal_draws(draws, kernel):
+        values = {key: np.asarray(draws[key][members[0]]) for key in kernel}
+        parts = dict(zip(wanted, map(np.asarray, evaluate(values)), strict=True))
+        away = f[members] - parts["mean_old"]
+        f_new[members] = process.draw(values, away, noise[members], parts)
+    return f_new[:, None], draws, sampled
 
 
 def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:

@@ -9,7 +9,7 @@ The ``pm.Data`` and the variables of other models that graphs depend on are foun
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def in_linear_time(model: Model, *, grids: bool = False) -> Model:
     returned.
     """
     replaced = _products(model)
-    on_grids = _grids(model, replaced) if grids else {}
+    on_grids = grid_products(model, replaced) if grids else {}
     if not (replaced or on_grids) and all(_sparse(rv) is rv for rv in model.free_RVs):
         return model
     whitened = [grid.whitened for grid in on_grids.values()]
@@ -145,8 +145,11 @@ def _products(model: Model) -> dict[Variable, Variable]:
     return found
 
 
-def _grids(model: Model, others: Iterable[Variable]) -> dict[Variable, GridProduct]:
-    """Return products over grids, by the products with v that they replace, but for ``others``."""
+def grid_products(model: Model, others: Collection[Variable]) -> dict[Variable, GridProduct]:
+    """Return products over large grids, by the products with v that they replace.
+
+    Those of ``others`` are replaced already.
+    """
     found: dict[Variable, GridProduct] = {}
     roots = [*model.basic_RVs, *model.deterministics, *model.potentials]
     for var in ancestors(roots):

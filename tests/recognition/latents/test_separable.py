@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,6 +14,7 @@ from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.latents import normal, separable
 from pymc_augconj.recognition.latents.markov import is_product_with_cholesky
 from pymc_augconj.recognition.latents.separable import grid_product
+from pymc_augconj.recognition.prediction.grids import GridProcess
 from pymc_augconj.recognition.processes import other_graphs
 
 cov = pm.gp.cov
@@ -188,3 +190,40 @@ def test_draws_have_the_process_and_not_its_whitened_values():
         3, tune=5, chains=1, model=model, random_seed=1, var_names=["f", "eta"], **quiet
     )
     assert set(tree["posterior"].data_vars) == {"f", "eta"}
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_predictions_are_those_of_the_whole_matrix(joint, monkeypatch):
+    X, rng = a_grid(5, 4)[SHUFFLED], np.random.default_rng(5)
+    with pm.Model() as model:
+        ls, eta = scales()
+        kernel = eta**2 * cov.Matern52(2, ls[0], active_dims=[0])
+        kernel = kernel * cov.Matern32(2, ls[1], active_dims=[1])
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.3), cov_func=kernel)
+        pm.Poisson("y", pm.math.exp(gp.prior("f", X)), observed=np.arange(20) % 4)
+    draws = {
+        "f": rng.standard_normal((1, 5, 20)),
+        "ls": rng.uniform(0.3, 2.0, (1, 5, 2)),
+        "eta": rng.uniform(0.5, 2.0, (1, 5)),
+    }
+    # Two draws of one kernel.
+    draws["ls"][:, 3], draws["eta"][:, 3] = draws["ls"][:, 0], draws["eta"][:, 0]
+    tree = az.from_dict({"posterior": draws})
+    # The last is an old input.
+    Xnew = np.vstack([rng.uniform(-0.5, 3.5, (7, 2)), X[:1]])
+
+    def predicted():
+        found = pac.predict(tree, gp, Xnew, model=model, joint=joint, random_seed=1)
+        return found["predictions"]["f"].values
+
+    on_grid = predicted()
+    assert GridProcess.find(model, "f") is not None
+    monkeypatch.setattr(other_graphs, "_FEWEST_ON_GRID", 100)
+    assert GridProcess.find(model, "f") is None
+    # Factors have 1e-10 of the variance more on their diagonals, a ten thousandth of the noise.
+    np.testing.assert_allclose(on_grid, predicted(), atol=1e-3)
+
+
+def test_predictions_at_some_cells_of_a_grid_take_the_whole_matrix():
+    model = a_model(lambda: of_product(2), a_grid(5, 4)[SHUFFLED[:17]])
+    assert GridProcess.find(model, "f") is None
