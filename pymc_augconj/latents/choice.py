@@ -92,8 +92,9 @@ def _check_size(kind: type[Solver], blocks: Sequence[LatentBlock], groups: RowGr
         raise AugmentationError(
             f"{groups.size} distinct predictors of {sum(b.total_size for b in blocks)} latent "
             f"values take matrices of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; "
-            f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; use "
-            "pac.fit(method='svi', gp=gp, inducing=…), which needs none of that size"
+            f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; write a process as pac.Vecchia "
+            "or pm.gp.HSGP, on a grid with a kernel for each axis, or use pac.fit(method='svi', "
+            "gp=gp, inducing=…): these need none of that size"
         )
 
 
