@@ -176,7 +176,8 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
         if op_name(var) in {"Mul", "TrueDiv"}:
             eta, c = peel(var, "scaled_log", latents) or (var, var)
             if c is not var and _drawn(c) and is_affine(eta, latents):
-                factors[var] = eta, c
+                # Broadcast with the latents, a factor may depend on their shape.
+                factors[var] = eta, *simplify([c], shapes=True)
     rest = substitute(graphs, {var: var.type() for var in factors})
     inside: dict[Variable, Variable] = {}
     for var, (eta, c) in factors.items():

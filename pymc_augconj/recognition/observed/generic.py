@@ -243,6 +243,7 @@ def _read(
     value, y = apart.type(), None
     if value.ndim > len(shape):
         entries = model.rvs_to_values[rv]
+        value = value.type.clone(shape=static_shape(rv))()
         parameters.add("entry", value, entries)
         y = entries.sum(axis=-1)
     parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
