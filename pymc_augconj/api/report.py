@@ -31,6 +31,8 @@ _TEXT_WIDTH = 100
 _MOST_LISTED = 3
 # Columns with scales of their own from which NUTS has more effective draws a second.
 _MANY_COLUMNS = 80
+# Hyperparameters without latents from which it often has.
+_MANY_ALONE = 12
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
@@ -93,7 +95,10 @@ class RecognitionReport(Recognition):
                 rows.append((h.name, _shape(h.shape), how))
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
         if not model.blocks:
-            tables.append(Text("No latents: slices sample the hyperparameters alone"))
+            text = "No latents: slices sample the hyperparameters alone"
+            if sum(h.size for h in model.hyperparameters) > _MANY_ALONE:
+                text += "; compare with NUTS (pm.sample, nutpie), which may be faster"
+            tables.append(Text(text))
         left = sum(h.size for h in plan.left_to_pymc if h.name not in in_turn)
         ours = model.latent_size + sum(h.size for h in model.hyperparameters) - left
         if left > ours:

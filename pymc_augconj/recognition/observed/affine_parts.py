@@ -176,8 +176,7 @@ def with_factors_inside(model: ModelIndex, graphs: Variables, latents: Variables
         if op_name(var) in {"Mul", "TrueDiv"}:
             eta, c = peel(var, "scaled_log", latents) or (var, var)
             if c is not var and _drawn(c) and is_affine(eta, latents):
-                # Broadcast with the latents, a factor may depend on their shape.
-                factors[var] = eta, *simplify([c], shapes=True)
+                factors[var] = eta, c
     rest = substitute(graphs, {var: var.type() for var in factors})
     inside: dict[Variable, Variable] = {}
     for var, (eta, c) in factors.items():

@@ -250,6 +250,18 @@ def test_factors_of_as_many_columns_as_a_walk_has_steps():
     assert "RandomWalk" in str(pac.recognize(model))
 
 
+def test_factors_of_rates_that_are_joined():
+    """As of hazards by group, times what groups share."""
+    with pm.Model() as model:
+        b, levels = pm.Normal("b", shape=2), pm.Gamma("levels", 2, 1, shape=(4, 2))
+        x = pt.constant([0.0, 1.0])
+        groups = [pt.outer(exp(b[k] * x), levels[:, k]) for k in (0, 1)]
+        shared = pm.Gamma("shared", 2, 1, shape=4)
+        pm.Poisson("y", shared[:, None] * pt.concatenate(groups), observed=np.ones((4, 4)))
+    (site,) = pac.recognize(model).model.sites
+    assert (site.likelihood.name, site.likelihood.link) == ("Poisson", "log")
+
+
 def test_a_covariance_that_is_not_symmetric_is_refused():
     with pm.Model() as model:
         factor = pm.LKJCorr("factor", n=2, eta=2)
