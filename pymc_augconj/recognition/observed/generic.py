@@ -181,7 +181,7 @@ def read_generic(
         return f"a multivariate distribution, {distribution_name(rv)}"
     shape = shape[: len(shape) - supp]
     if not shape:
-        return "a single observation without an axis (write observed=[…], and parameters of one row)"
+        return "a single observation without an axis (write observed=[…] and parameters of one row)"
     within = variable_in_innovations(model, rv, latents)
     parents = with_factors_inside(model, within.owner.inputs, inputs)
     within = within.owner.clone_with_new_inputs(parents).outputs[within.owner.outputs.index(within)]

@@ -318,10 +318,9 @@ def _joined(
     pairs = [pair for pair in matched if pair is not None]
     if len(pairs) < len(matched):
         return None
-    shapes = [part.shape for part in graph.owner.inputs]
-    eta, c = (
-        pt.join(graph.owner.op.axis, *map(pt.broadcast_to, column, shapes)) for column in zip(*pairs)
-    )
+    axis, shapes = graph.owner.op.axis, [part.shape for part in graph.owner.inputs]
+    columns = zip(*pairs, strict=True)
+    eta, c = (pt.join(axis, *map(pt.broadcast_to, column, shapes)) for column in columns)
     return eta, c
 
 
