@@ -31,6 +31,8 @@ _TEXT_WIDTH = 100
 _MOST_LISTED = 3
 # Columns with scales of their own from which NUTS has more effective draws a second.
 _MANY_COLUMNS = 80
+# Other hyperparameters from which it often has, if there are fewer latents.
+_MANY_SLICED = 12
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
@@ -92,6 +94,11 @@ class RecognitionReport(Recognition):
                     how = describe(plan, h, by_gradient=nuts, held=bool(held))
                 rows.append((h.name, _shape(h.shape), how))
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
+            others = {h.name for h in (*plan.by_entry, *plan.left_to_pymc)}.union(in_turn)
+            sliced = sum(h.size for h in model.hyperparameters if h.name not in others)
+            if sliced > max(_MANY_SLICED, model.latent_size) and not (plan.by_column or nuts):
+                text = f"{sliced} numbers are sampled by slices, beside {model.latent_size} latents"
+                tables.append(Text(f"{text}: NUTS (pm.sample, nutpie) may be faster"))
         if not model.blocks:
             tables.append(Text("No latents: slices sample the hyperparameters alone"))
         left = sum(h.size for h in plan.left_to_pymc if h.name not in in_turn)

@@ -193,8 +193,13 @@ _FEWEST = 4
 
 def alternating(found: Recognition, plan: Plan) -> tuple[str, ...]:
     """Return the Gaussian variables that may be drawn in turn with the latents."""
-    read = {name for A in found.model.maps for name in A.names}
-    rest = [h for h in found.model.hyperparameters if h.name in found.alternates]
+    model = found.model
+    read = {name for A in model.maps for name in A.names}
+    # A normal scale of observations, or of latents, multiplies none.
+    scales = [*(site.params for site in model.sites), *(block.scale for block in model.blocks)]
+    taken = {name for one in scales for name in one.names} - read
+    rest = [h for h in model.hyperparameters if h.name in found.alternates]
+    rest = [h for h in rest if h.value_name not in taken]
     factors = [h for h in rest if h.value_name in read and h not in plan.by_entry]
     if sum(h.size for h in factors) < _FEWEST:
         return ()

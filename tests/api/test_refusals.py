@@ -192,6 +192,18 @@ def test_it_is_told_when_many_columns_have_scales(size):
     assert ("lam: one update for every column" in str(pac.recognize(model))) == (size == 100)
 
 
+@pytest.mark.parametrize("size", [2, 5])
+def test_it_is_told_when_slices_sample_most(size):
+    """Of a factor analysis whose factors are integrated out."""
+    with pm.Model() as model:
+        W, psi = pm.Normal("W", 0, 1, shape=(size, 2)), pm.HalfNormal("psi", 1, shape=size)
+        cov, y = W @ W.T + pt.diag(psi), RNG.normal(size=(9, size))
+        pm.MvNormal("y", np.zeros(size), cov, observed=y)
+    report = str(pac.recognize(model))
+    assert "No latents" in report
+    assert ("15 numbers are sampled by slices, beside 0 latents: NUTS" in report) == (size == 5)
+
+
 @pytest.mark.parametrize("groups", [2, 8])
 def test_draws_without_a_scale_are_told(groups, caplog):
     """Two groups do not tell a spread with a flat prior; eight do."""

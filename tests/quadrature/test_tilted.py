@@ -366,10 +366,11 @@ def test_improper_cavity_is_refused(m, v):
             function(density, np.array([m]), np.array([v]))
 
 
-def test_a_density_that_is_zero_everywhere_is_refused():
+@pytest.mark.parametrize("height", [-np.inf, -1e20, 1e20])
+def test_a_density_that_is_zero_or_without_digits_is_refused(height):
     class Nothing(PoissonExp):
         def __call__(self, eta, sites):
-            return np.full(eta.shape, -np.inf)
+            return np.full(eta.shape, height)
 
     with pytest.raises(FloatingPointError, match="found no maximum"):
         tilted_moments(Nothing(np.zeros(2)), np.zeros(2), np.ones(2))

@@ -154,7 +154,7 @@ def _has_formula(node: Apply) -> bool:
     # The least of some bounds bounds nothing.
     return (
         isinstance(node.op, Elemwise)
-        or name in ("Dot", "Sum")
+        or name in ("CumOp", "Dot", "Sum")
         or (name != "Min" and _is_exact(node))
     )
 

@@ -181,7 +181,7 @@ def read_generic(
         return f"a multivariate distribution, {distribution_name(rv)}"
     shape = shape[: len(shape) - supp]
     if not shape:
-        return "a single observation without an axis"
+        return "a single observation without an axis (write observed=[…] and parameters of one row)"
     within = variable_in_innovations(model, rv, latents)
     parents = with_factors_inside(model, within.owner.inputs, inputs)
     within = within.owner.clone_with_new_inputs(parents).outputs[within.owner.outputs.index(within)]
@@ -243,6 +243,7 @@ def _read(
     value, y = apart.type(), None
     if value.ndim > len(shape):
         entries = model.rvs_to_values[rv]
+        value = value.type.clone(shape=static_shape(rv))()
         parameters.add("entry", value, entries)
         y = entries.sum(axis=-1)
     parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])

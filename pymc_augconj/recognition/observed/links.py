@@ -303,10 +303,25 @@ def _scaled(
     elif name in _STRUCTURAL and not depends_on(list(graph.owner.inputs[1:]), latents):
         matched = _scaled(graph.owner.inputs[0], latents, match)
         return None if matched is None else (_moved(graph, matched[0]), _moved(graph, matched[1]))
+    elif name == "Join":
+        return _joined(graph, [_scaled(part, latents, match) for part in graph.owner.inputs])
     else:
         return None
     matched = _scaled(varying[0], latents, match)
     return None if matched is None else (matched[0], matched[1] * scale)
+
+
+def _joined(
+    graph: Variable, matched: list[tuple[Variable, Variable] | None]
+) -> tuple[Variable, Variable] | None:
+    """Join the predictors and factors of arrays that ``graph`` joins, if all have them."""
+    pairs = [pair for pair in matched if pair is not None]
+    if len(pairs) < len(matched):
+        return None
+    axis, shapes = graph.owner.op.axis, [part.shape for part in graph.owner.inputs]
+    columns = zip(*pairs, strict=True)
+    eta, c = (pt.join(axis, *map(pt.broadcast_to, column, shapes)) for column in columns)
+    return eta, c
 
 
 def _moved(graph: Variable, part: Variable) -> Variable:
@@ -334,7 +349,11 @@ def peel(
     if link == "identity":
         return graph, None
     if link in _SCALED:
-        return _scaled(graph, latents, _SCALED[link])
+        matched = _scaled(graph, latents, _SCALED[link])
+        if matched is not None and not set(latents).isdisjoint(ancestors([matched[1]])):
+            # Broadcast with the latents, a factor depends on their shape.
+            matched = matched[0], *simplify([matched[1]], shapes=True)
+        return matched
     if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)

@@ -354,6 +354,18 @@ def test_digits_that_a_complement_loses_are_told(link):
     assert np.all(bound[near] <= units[near] + 1e-14 * np.abs(right[near]))
 
 
+def test_rounding_of_running_products_is_told():
+    """What sticks leave is 1 − p for each of them, of which all digits are lost for some."""
+    at = np.tile([[40.0, 1.0], [20.0, -3.0]], (4000, 1))
+    x = pt.matrix("x", shape=at.shape)
+    function = PointFunction(pt.log(pt.cumprod(1 - pt.sigmoid(x), axis=1)), {"x": x})
+    value, bound = function.with_rounding({"x": at})
+    assert np.all(bound[0::2] == np.inf)
+    off = np.abs(value - np.cumsum(log_expit(-at), axis=1))[1::2]
+    assert np.all((off > 1e-9) & (off <= bound[1::2]))
+    assert np.all(bound[1::2] < 1e-6)
+
+
 def test_rounding_behind_a_factor_is_told():
     """No formula bounds the error of a Cholesky factor, whose results are moved instead."""
     x = pt.vector("x", shape=(2,))

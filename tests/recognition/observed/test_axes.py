@@ -231,12 +231,35 @@ def test_a_walk_by_scan_is_told_to_be_a_sum():
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_as_many_rows_as_categories(number):
-    with pm.Model() as model:
-        shares = pm.Gamma("shares", 2, 1, shape=3)
-        rates = exp(pm.Normal("b", shape=number))[:, None] * shares
+    """Also where dims alone tell how many."""
+    with pm.Model(coords={"row": range(number), "class": range(3)}) as model:
+        shares = pm.Gamma("shares", 2, 1, dims="class")
+        rates = exp(pm.Normal("b", dims="row"))[:, None] * shares
         y = np.tile([1, 2, 3], (number, 1))
         pm.DirichletMultinomial("y", n=6, a=rates, observed=y)
     assert "DirichletMultinomial" in str(pac.recognize(model))
+
+
+def test_factors_of_as_many_columns_as_a_walk_has_steps():
+    """Broadcast with the walk, factors of unknown length depend on its shape."""
+    with pm.Model(coords={"time": range(4)}) as model:
+        level = pm.Gamma("level", 2, 1, dims="time")
+        walk = pm.GaussianRandomWalk("w", init_dist=pm.Normal.dist(), dims="time")
+        rate = pm.Deterministic("rate", level * exp(pt.outer(pt.constant([0.0, 1.0, 2.0]), walk)))
+        pm.Poisson("y", np.full((3, 4), 2.0) * rate, observed=np.ones((3, 4)))
+    assert "RandomWalk" in str(pac.recognize(model))
+
+
+def test_factors_of_rates_that_are_joined():
+    """As of hazards by group, times what groups share."""
+    with pm.Model() as model:
+        b, levels = pm.Normal("b", shape=2), pm.Gamma("levels", 2, 1, shape=(4, 2))
+        x = pt.constant([0.0, 1.0])
+        groups = [pt.outer(exp(b[k] * x), levels[:, k]) for k in (0, 1)]
+        shared = pm.Gamma("shared", 2, 1, shape=4)
+        pm.Poisson("y", shared[:, None] * pt.concatenate(groups), observed=np.ones((4, 4)))
+    (site,) = pac.recognize(model).model.sites
+    assert (site.likelihood.name, site.likelihood.link) == ("Poisson", "log")
 
 
 def test_a_covariance_that_is_not_symmetric_is_refused():
