@@ -154,6 +154,17 @@ def test_a_predictor_that_changes_is_no_ridge():
     assert step.alternation.companion is not None
 
 
+def test_a_normal_scale_is_not_drawn_in_turn_with_latents():
+    """It multiplies none, and moves with these integrated out."""
+    with pm.Model() as model:
+        f, w = pm.Normal("f", shape=(5, 2)), pm.Normal("w", shape=(6, 2))
+        scale = pm.HalfNormal("t", shape=6) * pm.Normal("scale", 0.5, 0.1)
+        pm.Normal("y", f @ w.T, scale, observed=np.zeros((5, 6)))
+    step = pac.AugmentedGibbs(model=model)
+    assert [var.name for var in step.alternation.companion.vars] == ["w"]
+    assert "scale" in {h.name for h in step.plan.updated}
+
+
 @pytest.mark.parametrize("build", [row[0] for row in MODELS], ids=lambda build: build.__name__)
 def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     joint = joint_distribution(build, seed=5)
