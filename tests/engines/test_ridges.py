@@ -161,7 +161,7 @@ def test_a_normal_scale_is_not_drawn_in_turn_with_latents():
         scale = pm.HalfNormal("t", shape=6) * pm.Normal("scale", 0.5, 0.1)
         pm.Normal("y", f @ w.T, scale, observed=np.zeros((5, 6)))
     step = pac.AugmentedGibbs(model=model)
-    assert [var.name for var in step.alternation.companion.vars] == ["w"]
+    assert len(step.alternation.companion.vars) == 1
     assert "scale" in {h.name for h in step.plan.updated}
 
 
