@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,15 @@ from fuzz.moments import compare_moments
 from fuzz.reference import Reference
 from pymc_augconj.api.native_step import AugmentedGibbs
 from pymc_augconj.api.updates import EllipticalUpdate, SliceUpdate
+
+
+@pytest.fixture(autouse=True)
+def logging_again():
+    """Let other tests see messages, which the command disables."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.linalg.linear_map import DenseMap
