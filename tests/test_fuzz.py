@@ -26,16 +26,17 @@ from pymc_augconj.api.native_step import AugmentedGibbs
 from pymc_augconj.api.updates import EllipticalUpdate, SliceUpdate
 
 
+from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.linalg.linear_map import DenseMap
+
+
 @pytest.fixture(autouse=True)
 def logging_again():
     """Let other tests see messages, which the command disables."""
     yield
     logging.disable(logging.NOTSET)
 
-
-from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
-from pymc_augconj.likelihoods.contract import lift
-from pymc_augconj.linalg.linear_map import DenseMap
 
 # The package and PyTensor may warn of what random models do far from any data.
 pytestmark = pytest.mark.filterwarnings("ignore")
