@@ -24,8 +24,6 @@ from fuzz.moments import compare_moments
 from fuzz.reference import Reference
 from pymc_augconj.api.native_step import AugmentedGibbs
 from pymc_augconj.api.updates import EllipticalUpdate, SliceUpdate
-
-
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.linalg.linear_map import DenseMap
