@@ -47,8 +47,9 @@ _BOUNDS, _SETS, _LEAST_SETS = ((0.1, 0.95), (0.5, 20.0)), 3, 3
 # Inputs that are compared, the scales of their columns that are tried, correlations that tell
 # something, and the tolerance.
 _POINTS, _SCALES, _TELLING, _TOLERANCE = 6, np.logspace(-8.0, 8.0, 65), (0.05, 0.95), 1e-9
-# Relative addition to the diagonal of a factor, as smooth ones have no Cholesky factor.
-_JITTER = 1e-10
+# Relative addition to the diagonal of a factor, as smooth ones have no Cholesky factor; beyond the
+# rounding errors of distances, which are those of coordinates far from zero.
+_JITTER = 1e-8
 
 
 # The matrix of inputs for some parameters, the scales of columns, and steps in these.
@@ -131,9 +132,15 @@ class _Covariance:
         self.table = np.stack(columns, axis=1).astype(float)
 
     def at(self, inputs: Array) -> Variable:
-        """Return the graph at other inputs."""
+        """Return the graph at other inputs.
+
+        Raises NotInterpretedError where it has their number, as of a ``WhiteNoise`` in a product.
+        """
         given = {v: pt.constant(inputs[:, own]) for v, own in self._leaves.items()}
-        return substitute([self._graph], given, strict=False)[0]
+        try:
+            return substitute([self._graph], given, strict=False)[0]
+        except (TypeError, ValueError) as error:
+            raise NotInterpretedError from error
 
     def factors(self, axes: Sequence[Sequence[int]], values: Sequence[Array]) -> list[Variable]:
         """Return the graphs of the factors, at these values of the columns of each axis."""
