@@ -17,11 +17,13 @@ from rich.text import Text
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 
 from .step_choices import alternating, not_in_turn, uses_gradient
@@ -32,6 +34,24 @@ _MOST_LISTED = 3
 # Columns with scales of their own from which NUTS has more effective draws a second.
 _MANY_COLUMNS = 80
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
+
+
+def in_best_form(model: Model, *, grids: bool) -> Model:
+    """Return the model in linear time, with ``grids`` if these leave no matrix of their size.
+
+    Otherwise they save nothing, and the draws would lack the whitened values.
+    """
+    found = in_linear_time(model, grids=grids)
+    if found.named_vars.keys() <= model.named_vars.keys():
+        return found
+    try:
+        report = report_of(found, vars=None, compile_kwargs=None)
+    except AugmentationError:
+        return in_linear_time(model)
+    blocks = report.model.blocks
+    cells = min((block.total_size for block in blocks if block.grid), default=0)
+    order = cheapest_solver(blocks, report._groups).order(blocks, report._groups)
+    return found if 2 * order < cells else in_linear_time(model)
 
 
 def report_of(

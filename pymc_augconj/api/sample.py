@@ -21,12 +21,12 @@ from pymc.step_methods import STEP_METHODS
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import BackgroundRun, Chains, sample_chains, warn_of_signs
 from .native_step import AugmentedGibbs, Recorder
+from .report import in_best_form
 from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
 from .step import PythonGibbs
 from .stored import StoredRun
@@ -204,7 +204,7 @@ def _with_step(
     user: Model, vars: Sequence[Any] | None, options: dict[str, Any]
 ) -> tuple[Model, AugmentedGibbs]:
     """Return the step and its model, in which processes take linear time where they can."""
-    linear = in_linear_time(user, grids=vars is None)
+    linear = in_best_form(user, grids=vars is None)
     if linear is not user:
         names = None if vars is None else [getattr(var, "name", var) for var in vars]
         step = AugmentedGibbs(names, model=linear, **options)

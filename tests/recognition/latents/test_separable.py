@@ -8,6 +8,8 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_augconj as pac
+from pymc_augconj.latents import by_grid
+from pymc_augconj.latents.by_grid import GridSolver
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.latents import normal, separable
@@ -23,6 +25,12 @@ def small_ones_too(monkeypatch):
     monkeypatch.setattr(normal, "_FEWEST", 5)
     monkeypatch.setattr(separable, "_MOST_TIME", np.inf)
     monkeypatch.setattr(other_graphs, "_FEWEST_ON_GRID", 5)
+    monkeypatch.setattr(by_grid, "_MOST_COLUMNS", 2)
+    monkeypatch.setattr(GridSolver, "multiplications", classmethod(by_grid_where_it_fits))
+
+
+def by_grid_where_it_fits(cls, blocks, groups):
+    return 0.0 if cls.fits(blocks, groups) else np.inf
 
 
 def a_grid(*lengths):
@@ -189,6 +197,14 @@ def test_whitened_values_with_another_use_stay():
         more=lambda m: pm.Normal("z", m["f_rotated_"][0], 1.0, observed=0.3),
     )
     assert other_graphs.in_linear_time(model, grids=True) is model
+
+
+def test_processes_whose_sum_takes_a_large_matrix_keep_their_whitened_values():
+    with pm.Model() as model:
+        kernel = of_product(2)
+        f, h = (pm.gp.Latent(cov_func=kernel).prior(name, a_grid(5, 4)) for name in "fh")
+        pm.Poisson("y", pm.math.exp(f + h), observed=np.arange(20) % 4)
+    assert {b.name for b in pac.recognize(model).model.blocks} == {"f", "h"}
 
 
 def test_draws_have_the_process_and_not_its_whitened_values():
