@@ -36,14 +36,22 @@ _MANY_COLUMNS = 80
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
-def in_best_form(model: Model, *, grids: bool) -> Model:
+def in_best_form(model: Model, *, grids: bool, keywords: Mapping[str, Any] | None = None) -> Model:
     """Return the model in linear time, with ``grids`` if these leave no matrix of their size.
 
-    Otherwise they save nothing, and the draws would lack the whitened values.
+    Otherwise they save nothing, and the draws would lack the whitened values. They stay, too, where
+    ``keywords`` of ``pm.sample`` name these.
     """
     found = in_linear_time(model, grids=grids)
     if found.named_vars.keys() <= model.named_vars.keys():
         return found
+    keywords = keywords or {}
+    starts = keywords.get("initvals") or ()
+    points = [starts] if isinstance(starts, Mapping) else starts
+    needed = {getattr(key, "name", key) for point in points for key in point or ()}
+    needed.update(keywords.get("var_names") or ())
+    if needed & (model.named_vars.keys() - found.named_vars.keys()):
+        return in_linear_time(model)
     try:
         report = report_of(found, vars=None, compile_kwargs=None)
     except AugmentationError:

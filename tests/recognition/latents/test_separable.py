@@ -220,3 +220,26 @@ def test_draws_have_the_process_and_not_its_whitened_values():
         3, tune=5, chains=1, model=model, random_seed=1, var_names=["f", "eta"], **quiet
     )
     assert set(tree["posterior"].data_vars) == {"f", "eta"}
+
+
+def test_the_log_likelihood_takes_the_variables_that_are_sampled():
+    model = a_model(lambda: cov.ExpQuad(2, ls=[0.8, 1.3]), a_grid(5, 4))
+    with pytest.warns((UserWarning, FutureWarning)):
+        tree = pac.sample(
+            3, tune=5, chains=1, model=model, idata_kwargs={"log_likelihood": True},
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    assert tree["log_likelihood"]["y"].shape == (1, 3, 20)
+    assert "f_rotated_" not in tree["posterior"]
+
+
+@pytest.mark.parametrize(
+    "named", [{"var_names": ["f_rotated_"]}, {"initvals": {"f_rotated_": np.ones(20)}}]
+)
+def test_whitened_values_that_are_asked_for_stay(named):
+    model = a_model(lambda: of_product(2), a_grid(5, 4))
+    tree = pac.sample(
+        3, tune=5, chains=1, model=model, progressbar=False, compute_convergence_checks=False,
+        **named,
+    )  # fmt: skip
+    assert "f_rotated_" in tree["posterior"]
