@@ -15,11 +15,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 
 from .fit import fit
-from .report import RecognitionReport, report_of
+from .report import RecognitionReport, in_best_form, report_of
 from .sample import sample
 from .step import PythonGibbs
 from .step_choices import alternating
@@ -89,7 +88,7 @@ def recognize(
         One of ``vars`` is not a variable.
     """
     given = modelcontext(model)
-    linear = in_linear_time(given, grids=vars is None)
+    linear = in_best_form(given, grids=vars is None)
     if linear is not given and vars is not None:
         vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
     report = report_of(linear, vars=vars, compile_kwargs=compile_kwargs)

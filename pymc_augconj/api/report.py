@@ -17,11 +17,13 @@ from rich.text import Text
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
+from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 
 from .step_choices import alternating, not_in_turn, uses_gradient
@@ -34,6 +36,32 @@ _MANY_COLUMNS = 80
 # Other hyperparameters from which it often has, if there are fewer latents.
 _MANY_SLICED = 12
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
+
+
+def in_best_form(model: Model, *, grids: bool, keywords: Mapping[str, Any] | None = None) -> Model:
+    """Return the model in linear time, with ``grids`` if these leave no matrix of their size.
+
+    Otherwise they save nothing, and the draws would lack the whitened values. They stay, too, where
+    ``keywords`` of ``pm.sample`` name these.
+    """
+    found = in_linear_time(model, grids=grids)
+    if found.named_vars.keys() <= model.named_vars.keys():
+        return found
+    keywords = keywords or {}
+    starts = keywords.get("initvals") or ()
+    points = [starts] if isinstance(starts, Mapping) else starts
+    needed = {getattr(key, "name", key) for point in points for key in point or ()}
+    needed.update(keywords.get("var_names") or ())
+    if needed & (model.named_vars.keys() - found.named_vars.keys()):
+        return in_linear_time(model)
+    try:
+        report = report_of(found, vars=None, compile_kwargs=None)
+    except AugmentationError:
+        return in_linear_time(model)
+    blocks = report.model.blocks
+    cells = min((block.total_size for block in blocks if block.grid), default=0)
+    order = cheapest_solver(blocks, report._groups).order(blocks, report._groups)
+    return found if 2 * order < cells else in_linear_time(model)
 
 
 def report_of(

@@ -21,12 +21,12 @@ from pymc.step_methods import STEP_METHODS
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.results.approximation.fitted_model import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import BackgroundRun, Chains, sample_chains, warn_of_signs
 from .native_step import AugmentedGibbs, Recorder
+from .report import in_best_form
 from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
 from .step import PythonGibbs
 from .stored import StoredRun
@@ -171,7 +171,7 @@ def sample(
                 "inducing: expected gp=…, the pm.gp.Latent to approximate through inducing points, "
                 "with it; pass gp=gp"
             )
-        model, step = _with_step(user, vars, {**options, "sites": sites})
+        model, step = _with_step(user, vars, kwargs, {**options, "sites": sites})
     else:
         _check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
@@ -201,10 +201,10 @@ def sample(
 
 
 def _with_step(
-    user: Model, vars: Sequence[Any] | None, options: dict[str, Any]
+    user: Model, vars: Sequence[Any] | None, kwargs: Mapping[str, Any], options: dict[str, Any]
 ) -> tuple[Model, AugmentedGibbs]:
     """Return the step and its model, in which processes take linear time where they can."""
-    linear = in_linear_time(user, grids=vars is None)
+    linear = in_best_form(user, grids=vars is None, keywords=kwargs)
     if linear is not user:
         names = None if vars is None else [getattr(var, "name", var) for var in vars]
         step = AugmentedGibbs(names, model=linear, **options)
@@ -220,10 +220,11 @@ def _leave_out_whitened(
     """Record no whitened values that are not those of PyMC's definition.
 
     They are those of processes in linear time whose inputs are not sorted, and of processes on
-    grids, of which ``model`` has variables that ``user`` has not. PyMC defines whitened values by
-    the Cholesky factor in the order of the data, a dense matrix.
+    grids. PyMC defines them by the Cholesky factor in the order of the data, a dense matrix.
     """
-    own = [rv.name for rv in model.free_RVs if rv.name not in user.named_vars]
+    # PyMC's log likelihood takes all variables that are sampled.
+    known = model if (kwargs.get("idata_kwargs") or {}).get("log_likelihood") else user
+    own = [rv.name for rv in model.free_RVs if rv.name not in known.named_vars]
     lost = [rv.name for rv in user.free_RVs if rv.name not in model.named_vars]
     unordered = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
     recorded = kwargs.get("var_names") or [*(var.name for var in model.unobserved_RVs), *lost]
@@ -241,8 +242,7 @@ def _leave_out_whitened(
         "the input": unordered,
     }
     for sentence, names in named.items():
-        listed = ", ".join(repr(name) for name in names if name in recorded)
-        if listed:
+        if listed := ", ".join(repr(name) for name in names if name in recorded):
             warnings.warn(f"{listed}: {sentence}", UserWarning, stacklevel=3)
 
 

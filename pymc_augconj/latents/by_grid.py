@@ -40,7 +40,7 @@ from typing import Any, cast
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import cholesky
 from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
@@ -54,8 +54,9 @@ from .rows import RowGroups, SiteSum
 
 # The most coefficients beside the process; multiplications of calls, and of an eigenvector.
 _MOST_COLUMNS, _CALLS, _PER_EIGENVECTOR = 200, 64.0**3, 20.0
-# Rounds in which factors are fitted, and their least ratio to the largest.
-_ROUNDS, _LEAST = 30, 1e-6
+# Rounds in which factors are fitted, the change that ends them, and their least ratio to the
+# largest. Any factors will do, nearly the best ones too.
+_ROUNDS, _CONVERGED, _LEAST = 30, 1e-6, 1e-6
 # By how much a product exceeds precisions at least, so that each value has a z whatever λ is.
 _BEYOND = 1e-3
 
@@ -84,7 +85,7 @@ def precision_factors(precision: Array, grid: Sequence[int]) -> list[Array]:
             found = np.where(expected > 0.0, margin / np.maximum(expected, 1e-300), np.nan)
             found = np.where(np.isnan(found), np.nanmean(found), found)
             factors[i] = np.maximum(found, _LEAST * found.max())
-        if all(np.allclose(a, b, 1e-12, 0.0) for a, b in zip(factors, before, strict=True)):
+        if all(np.allclose(a, b, _CONVERGED, 0.0) for a, b in zip(factors, before, strict=True)):
             break
     return factors
 
@@ -119,7 +120,7 @@ def _find_noise(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> int
     own = cast(RowSelection, maps[_which(blocks)])
     for i, (block, A) in enumerate(zip(blocks, maps, strict=True)):
         independent = not block.grid and (block.is_independent or block.is_standard)
-        if independent and isinstance(A, RowSelection) and common_coefficient(A) != 0.0:
+        if independent and isinstance(A, RowSelection) and abs(common_coefficient(A)) > 0.0:
             cells = np.zeros(block.size, dtype=np.intp)
             cells[A.index] = own.index
             if block.size > _MOST_COLUMNS and np.array_equal(cells[A.index], own.index):
@@ -329,7 +330,7 @@ class GridSolver(Solver):
         if len(grids) != 1 or groups.maps is None or groups.coupling.rows:
             return False
         A = groups.maps[grids[0]]
-        if not isinstance(A, RowSelection) or common_coefficient(A) == 0.0:
+        if not (isinstance(A, RowSelection) and abs(common_coefficient(A)) > 0.0):
             return False
         noise = _find_noise(blocks, groups.maps)
         others = [b for i, b in enumerate(blocks) if i not in (grids[0], noise)]
@@ -368,7 +369,13 @@ class GridSolver(Solver):
 
     def _complete(self, prior: LatentPrior, sites: SiteSum) -> Completion:
         """Return the completion of the sites; raises NotPositiveDefiniteError if not finite."""
-        _, own, A = _process(prior)
+        which, own, A = _process(prior)
+        for i in {which, self._noise} - {None}:
+            if np.isnan(common_coefficient(cast(RowSelection, prior.maps[cast(int, i)]))):
+                raise AugmentationError(
+                    f"process {own.block.name!r} on a grid: expected one multiple of it in all "
+                    "predictors at every value of the parameters, found several; please report it"
+                )
         one, c = sites.lam, 1.0
         if len(sites.terms) == 1:
             # Hyperparameters move the scale, and a factor along.
@@ -388,12 +395,12 @@ class GridSolver(Solver):
 
 
 def common_coefficient(A: RowSelection) -> float:
-    """Return the coefficient of all rows; 0 where they have several."""
+    """Return the coefficient of all rows; NaN where they have several."""
     c, base = A.multiple_of
     coef = base.coef
     if coef is None or not coef.size:
         return c
-    return c * float(coef[0]) if (coef == coef[0]).all() else 0.0
+    return c * float(coef[0]) if (coef == coef[0]).all() else np.nan
 
 
 def mean_by_value(A: RowSelection, x: Array) -> Array:

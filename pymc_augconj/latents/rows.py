@@ -95,7 +95,7 @@ class RowGroups:
 
     ``first`` is one member of each group, (R,), and ``inverse`` the group of each predictor, (n,),
     None where every predictor is its own group. Predictors that sites couple, ``coupling``, are
-    their own groups. ``maps`` are the blocks' maps onto the groups at one θ.
+    their own groups. ``maps`` are the blocks' maps onto the groups at one θ, a random one if any.
     """
 
     first: Index
@@ -125,13 +125,14 @@ class RowGroups:
         """Group the rows that agree in every block at every θ of ``maps_at``."""
         n_rows = coupling.n_rows
         columns: list[NDArray[Any]] = []
-        first_maps = tuple(maps_at[0])
-        if not first_maps or any(_takes_each_once(A) for A in first_maps):
-            return cls.apart(n_rows, coupling, first_maps)
+        # A chain often starts where coefficients are one that will not stay so.
+        last_maps = tuple(maps_at[-1])
+        if not last_maps or any(_takes_each_once(A) for A in last_maps):
+            return cls.apart(n_rows, coupling, last_maps)
         for maps in maps_at:
             for A in maps:
                 if isinstance(A, DenseMap):
-                    return cls.apart(n_rows, coupling, first_maps)
+                    return cls.apart(n_rows, coupling, last_maps)
                 columns.append(A.index)
                 if A.coef is not None:
                     columns.append(A.coef)
@@ -142,12 +143,12 @@ class RowGroups:
             columns.append(alone)
         _, first, inverse = np.unique(row_codes(columns), return_index=True, return_inverse=True)
         if first.size == n_rows:
-            return cls.apart(n_rows, coupling, first_maps)
+            return cls.apart(n_rows, coupling, last_maps)
         # In order of first appearance, so that f[idx] with a permutation-free idx is the identity.
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        maps = tuple(A.rows(first[order]) for A in first_maps)
+        maps = tuple(A.rows(first[order]) for A in last_maps)
         return cls(first[order], rank[inverse.ravel()], coupling, maps)
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.latents import by_grid
 from pymc_augconj.latents.by_grid import GridPosterior, GridSolver
@@ -64,6 +65,13 @@ def poisson_of_noisy_values():
     pm.Poisson("y", pm.math.exp(eta), observed=counts("y", 5))
 
 
+def normal_of_two_multiples():
+    """The second multiple is one where a chain starts, as the first is everywhere."""
+    f = a_grid()[CELLS]
+    for name, scale in {"y": 1.0, "z": pm.Gamma("scale", 4, 4)}.items():
+        pm.Normal(name, scale * f, 0.5, observed=np.ones(5))
+
+
 def wrong_ones(joint):
     assert joint.step._solver is GridSolver
     z = joint.z_scores(CHAINS, STEPS)
@@ -104,3 +112,9 @@ def test_wrong_coordinates_do_not(joint_distribution, monkeypatch):
     solve = GridPosterior.solve
     monkeypatch.setattr(GridPosterior, "solve", lambda *args: 1.5 * solve(*args))
     assert wrong_ones(joint_distribution(poisson_of_some_cells, seed=6))
+
+
+def test_rows_of_different_multiples_have_no_common_one():
+    with pm.Model() as model:
+        normal_of_two_multiples()
+    assert pac.AugmentedGibbs(model=model)._solver is not GridSolver

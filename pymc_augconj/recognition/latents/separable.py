@@ -47,8 +47,9 @@ _BOUNDS, _SETS, _LEAST_SETS = ((0.1, 0.95), (0.5, 20.0)), 3, 3
 # Inputs that are compared, the scales of their columns that are tried, correlations that tell
 # something, and the tolerance.
 _POINTS, _SCALES, _TELLING, _TOLERANCE = 6, np.logspace(-8.0, 8.0, 65), (0.05, 0.95), 1e-9
-# Relative addition to the diagonal of a factor, as smooth ones have no Cholesky factor.
-_JITTER = 1e-10
+# Relative addition to the diagonal of a factor, as smooth ones have no Cholesky factor; beyond the
+# rounding errors of distances, which are those of coordinates far from zero.
+_JITTER = 1e-8
 
 
 # The matrix of inputs for some parameters, the scales of columns, and steps in these.
@@ -59,8 +60,8 @@ _Test = tuple[Callable[[Array], Array], Array, Array]
 class GridProduct:
     """``chol(K) v`` of the inputs as (L₁ ⊗ L₂ ⊗ …) w plus noise, at some of the cells of a grid.
 
-    ``factors`` are graphs of the Lᵢ Lᵢᵀ, ``cells`` the cell of each input, and ``noise`` the graph
-    of the variance of the noise. ``whitened`` is v, a free variable.
+    ``factors`` are graphs of the matrices whose product K is, ``cells`` the cell of each input, and
+    ``noise`` the graph of the variance of the noise. ``whitened`` is v, a free variable.
     """
 
     whitened: Variable
@@ -75,12 +76,18 @@ class GridProduct:
         name = self.whitened.name.removesuffix("_rotated_")
         return f"{name}_on_grid_rotated_", f"{name}_noise"
 
+    @property
+    def roots(self) -> list[Variable]:
+        """Graphs of the Lᵢ, of factors with a little more on their diagonals."""
+        sizes = zip(self.factors, self.grid, strict=True)
+        return [pt.linalg.cholesky(K + _JITTER * K[0, 0] * pt.eye(n)) for K, n in sizes]
+
     def register(self) -> Variable:
         """Register w and the noise in the model in context, and return the product, (n, 1)."""
         of_grid, of_inputs = self.names
         w = pm.Normal(of_grid, 0.0, 1.0, shape=int(np.prod(self.grid)))
         noise = pm.Normal(of_inputs, 0.0, pt.sqrt(self.noise), shape=self.cells.size)
-        values = pm.math.kron_dot([pt.linalg.cholesky(K) for K in self.factors], w).ravel()
+        values = pm.math.kron_dot(self.roots, w).ravel()
         if not np.array_equal(self.cells, np.arange(int(np.prod(self.grid)))):
             values = values[self.cells]
         return pt.specify_shape((values + noise)[:, None], (self.cells.size, 1))
@@ -131,9 +138,15 @@ class _Covariance:
         self.table = np.stack(columns, axis=1).astype(float)
 
     def at(self, inputs: Array) -> Variable:
-        """Return the graph at other inputs."""
+        """Return the graph at other inputs.
+
+        Raises NotInterpretedError where it has their number, as of a ``WhiteNoise`` in a product.
+        """
         given = {v: pt.constant(inputs[:, own]) for v, own in self._leaves.items()}
-        return substitute([self._graph], given, strict=False)[0]
+        try:
+            return substitute([self._graph], given, strict=False)[0]
+        except (TypeError, ValueError) as error:
+            raise NotInterpretedError from error
 
     def factors(self, axes: Sequence[Sequence[int]], values: Sequence[Array]) -> list[Variable]:
         """Return the graphs of the factors, at these values of the columns of each axis."""
@@ -143,8 +156,8 @@ class _Covariance:
         for own, rows in zip(axes, values, strict=True):
             inputs = np.repeat(first, len(rows), axis=0)
             inputs[:, own] = rows
-            correlation = self.at(inputs) / variance + _JITTER * pt.eye(len(rows))
-            found.append(correlation if found else variance * correlation)
+            K = self.at(inputs)
+            found.append(K / variance if found else K)
         return found
 
     def is_product(self, axes: Sequence[Sequence[int]]) -> bool:

@@ -9,6 +9,8 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_augconj as pac
+from pymc_augconj.latents import by_grid
+from pymc_augconj.latents.by_grid import GridSolver
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.latents import normal, separable
@@ -25,6 +27,12 @@ def small_ones_too(monkeypatch):
     monkeypatch.setattr(normal, "_FEWEST", 5)
     monkeypatch.setattr(separable, "_MOST_TIME", np.inf)
     monkeypatch.setattr(other_graphs, "_FEWEST_ON_GRID", 5)
+    monkeypatch.setattr(by_grid, "_MOST_COLUMNS", 2)
+    monkeypatch.setattr(GridSolver, "multiplications", classmethod(by_grid_where_it_fits))
+
+
+def by_grid_where_it_fits(cls, blocks, groups):
+    return 0.0 if cls.fits(blocks, groups) else np.inf
 
 
 def a_grid(*lengths):
@@ -145,12 +153,28 @@ def of_columns():
     return one * two
 
 
+def test_smooth_factors_of_coordinates_far_from_zero_are_positive_definite():
+    X = np.array([(north, t) for north in np.linspace(5.0e6, 5.1e6, 60) for t in (0.0, 0.1)])
+    time = cov.Exponential(2, 1.0, active_dims=[1])
+    model = a_model(lambda: cov.ExpQuad(2, 1e3 * scales()[0][0], active_dims=[0]) * time, X)
+    root, _ = grid_product(the_product(model)).roots
+    evaluate = pm.pytensorf.compile([model["ls"]], root, mode=python_mode())
+    for ls in (4.0, 5.0, 8.0):
+        assert np.isfinite(evaluate([ls, 1.0])).all()
+
+
+def of_noise_inside():
+    ls, eta = scales()
+    return eta**2 * (cov.ExpQuad(2, ls) + cov.WhiteNoise(0.1))
+
+
 REFUSED = {
     "of distances": (of_distances, a_grid(5, 4)),
     # All correlations are zero at lengthscales of the order of one.
     "of distances in metres": (of_distances, 1e6 * a_grid(5, 4)),
     "a sum": (of_a_sum, a_grid(5, 4)),
     "of a variance that varies": (of_columns, a_grid(5, 4)),
+    "noise inside, which has the number of inputs": (of_noise_inside, a_grid(5, 4)),
     "no grid": (lambda: of_product(2), np.random.default_rng(4).uniform(0.0, 3.0, (20, 2))),
     "half a grid": (lambda: of_product(2), a_grid(5, 4)[SHUFFLED[:10]]),
 }
@@ -175,6 +199,14 @@ def test_whitened_values_with_another_use_stay():
         more=lambda m: pm.Normal("z", m["f_rotated_"][0], 1.0, observed=0.3),
     )
     assert other_graphs.in_linear_time(model, grids=True) is model
+
+
+def test_processes_whose_sum_takes_a_large_matrix_keep_their_whitened_values():
+    with pm.Model() as model:
+        kernel = of_product(2)
+        f, h = (pm.gp.Latent(cov_func=kernel).prior(name, a_grid(5, 4)) for name in "fh")
+        pm.Poisson("y", pm.math.exp(f + h), observed=np.arange(20) % 4)
+    assert {b.name for b in pac.recognize(model).model.blocks} == {"f", "h"}
 
 
 def test_draws_have_the_process_and_not_its_whitened_values():
@@ -220,10 +252,32 @@ def test_predictions_are_those_of_the_whole_matrix(joint, monkeypatch):
     assert GridProcess.find(model, "f") is not None
     monkeypatch.setattr(other_graphs, "_FEWEST_ON_GRID", 100)
     assert GridProcess.find(model, "f") is None
-    # Factors have 1e-10 of the variance more on their diagonals, a ten thousandth of the noise.
-    np.testing.assert_allclose(on_grid, predicted(), atol=1e-3)
+    np.testing.assert_allclose(on_grid, predicted(), rtol=1e-6, atol=1e-7)
 
 
 def test_predictions_at_some_cells_of_a_grid_take_the_whole_matrix():
     model = a_model(lambda: of_product(2), a_grid(5, 4)[SHUFFLED[:17]])
     assert GridProcess.find(model, "f") is None
+
+
+def test_the_log_likelihood_takes_the_variables_that_are_sampled():
+    model = a_model(lambda: cov.ExpQuad(2, ls=[0.8, 1.3]), a_grid(5, 4))
+    with pytest.warns((UserWarning, FutureWarning)):
+        tree = pac.sample(
+            3, tune=5, chains=1, model=model, idata_kwargs={"log_likelihood": True},
+            progressbar=False, compute_convergence_checks=False,
+        )  # fmt: skip
+    assert tree["log_likelihood"]["y"].shape == (1, 3, 20)
+    assert "f_rotated_" not in tree["posterior"]
+
+
+@pytest.mark.parametrize(
+    "named", [{"var_names": ["f_rotated_"]}, {"initvals": {"f_rotated_": np.ones(20)}}]
+)
+def test_whitened_values_that_are_asked_for_stay(named):
+    model = a_model(lambda: of_product(2), a_grid(5, 4))
+    tree = pac.sample(
+        3, tune=5, chains=1, model=model, progressbar=False, compute_convergence_checks=False,
+        **named,
+    )  # fmt: skip
+    assert "f_rotated_" in tree["posterior"]
