@@ -43,7 +43,7 @@ _MOST_COLUMNS = 4
 # part of a factorisation all may take.
 _LEAST_SHARE, _PER_EIGENVECTOR, _MOST_TIME = 0.8, 20.0, 0.02
 # Bounds of random values of the parameters, sets of each, and those that must have a covariance.
-_BOUNDS, _SETS, _LEAST_SETS = ((0.1, 0.95), (0.5, 20.0)), 3, 3
+_BOUNDS, _SETS, _LEAST_SETS = ((1e-3, 0.1), (0.1, 0.95), (0.5, 20.0), (20.0, 1e3)), 2, 3
 # Inputs that are compared, the scales of their columns that are tried, correlations that tell
 # something, and the tolerance.
 _POINTS, _SCALES, _TELLING, _TOLERANCE = 6, np.logspace(-8.0, 8.0, 65), (0.05, 0.95), 1e-9

@@ -168,7 +168,15 @@ def of_noise_inside():
     return eta**2 * (cov.ExpQuad(2, ls) + cov.WhiteNoise(0.1))
 
 
+def of_a_lengthscale_that_switches():
+    """A product below 30 alone."""
+    ls, _ = scales(1)
+    far = pm.math.switch(ls[0] > 30.0, 1.0, 0.0)
+    return far * cov.Matern52(2, ls=ls) + (1.0 - far) * cov.ExpQuad(2, ls=ls)
+
+
 REFUSED = {
+    "of a lengthscale that switches": (of_a_lengthscale_that_switches, a_grid(5, 4)),
     "of distances": (of_distances, a_grid(5, 4)),
     # All correlations are zero at lengthscales of the order of one.
     "of distances in metres": (of_distances, 1e6 * a_grid(5, 4)),
