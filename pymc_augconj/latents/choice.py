@@ -7,6 +7,7 @@ too many for a border, that dominate a covariance do not dominate the precision 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -41,6 +42,12 @@ SOLVERS = {kind.name: kind for kind in _ALL}
 LARGEST_MATRIX = 30_000
 #: The same for solvers that are only tried for accuracy.
 LARGEST_ALTERNATIVE = 5_000
+# Order from which a factorisation takes seconds, by about so many n³ a second of one core.
+_SLOW_MATRIX, _PER_SECOND = 8_000, 6e10
+_INSTEAD = (
+    "write a process as pac.Vecchia or pm.gp.HSGP, on a grid with a kernel for each axis, or use "
+    "pac.fit(method='svi', gp=gp, inducing=…): these need none of that size"
+)
 
 # Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
@@ -78,7 +85,7 @@ def choose_solver(
 ) -> type[Solver]:
     """Return the cheapest solver.
 
-    Raises AugmentationError if its matrices are too large to hold.
+    Raises AugmentationError if its matrices are too large to hold, and warns of slow ones.
     """
     kind = cheapest_solver(blocks, groups, fit=fit)
     _check_size(kind, blocks, groups)
@@ -86,15 +93,20 @@ def choose_solver(
 
 
 def _check_size(kind: type[Solver], blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
-    """Raise AugmentationError if a solver's matrices are too large to hold."""
+    """Raise AugmentationError if matrices are too large to hold; warn where each takes long."""
     size = kind.largest_order(blocks, groups)
     if size > LARGEST_MATRIX:
         raise AugmentationError(
             f"{groups.size} distinct predictors of {sum(b.total_size for b in blocks)} latent "
             f"values take matrices of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; "
-            f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; write a process as pac.Vecchia "
-            "or pm.gp.HSGP, on a grid with a kernel for each axis, or use pac.fit(method='svi', "
-            "gp=gp, inducing=…): these need none of that size"
+            f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; {_INSTEAD}"
+        )
+    if size > _SLOW_MATRIX:
+        warnings.warn(
+            f"{groups.size} distinct predictors: a factorisation of a {size} × {size} matrix takes "
+            f"some {size**3 / _PER_SECOND:.0f} s, and a step several; {_INSTEAD}",
+            UserWarning,
+            stacklevel=2,
         )
 
 

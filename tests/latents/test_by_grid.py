@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from pymc_augconj.latents.by_grid import (
     nearest_product,
     precision_factors,
 )
-from pymc_augconj.latents.choice import cheapest_solver
+from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.dense import DiagonalPrior, kronecker_product
 from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import RowGroups, SiteSum
@@ -181,3 +183,18 @@ def test_factors_that_are_no_covariance_are_refused():
     array = np.r_[np.eye(2).ravel(), [1.0, 2.0, 2.0, 1.0]]
     with pytest.raises(NotPositiveDefiniteError, match="a factor of the covariance of 'f'"):
         block_prior(a_grid((2, 2)), array).factorized()
+
+
+@pytest.mark.parametrize("size", [7_000, 12_000, 31_000])
+def test_large_matrices_are_told_and_larger_ones_refused(size):
+    A = RowSelection(np.arange(size), None, size)
+    whole = replace(a_grid((size,)), kind="dense", grid=())
+    groups = RowGroups.apart(size, Coupling(size), (A,))
+    if size > 30_000:
+        with pytest.raises(AugmentationError, match=r"7\.7 GB|8 GB"):
+            choose_solver([whole], groups)
+    elif size > 8_000:
+        with pytest.warns(UserWarning, match=r"12000 × 12000 matrix takes some 29 s"):
+            choose_solver([whole], groups)
+    else:
+        choose_solver([whole], groups)
