@@ -186,10 +186,12 @@ def _check_predictors(
     maps: Sequence[LinearMap],
     offset: np.ndarray,
 ) -> np.ndarray:
-    """Return PyMC's η; raise RecognitionError if the maps give another η."""
+    """Return PyMC's η, ours where it is not finite; raise RecognitionError if others differ."""
     theirs = model.predictor(point, innovations)
     parts = [A.apply(u) for A, u in zip(maps, innovations.values(), strict=True)]
     ours = np.sum([offset, *parts], axis=0)
+    # Logarithms of exponentials underflow, as of odds.
+    theirs = np.where(np.isfinite(theirs), theirs, ours)
     magnitude = np.sum(np.abs([theirs, offset, *parts]), axis=0)
     wrong = _differ(ours, theirs, _ROUNDING * magnitude)
     if not wrong.any():

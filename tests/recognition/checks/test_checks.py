@@ -417,3 +417,13 @@ def test_underflow_has_no_density_and_raises_nothing(read):
     for value in (-800.0, 800.0):
         outside = {**reading.recognition.start, "s_log__": np.asarray(value)}
         assert reading.lgm.log_prior(outside) == -np.inf
+
+
+def test_a_predictor_that_pymc_loses_by_underflow_is_read(read):
+    """log(exp(η)) is −∞ from η = −745 on, and a density of a count of zero is one there."""
+    with pm.Model() as model:
+        b, s = pm.Laplace("b", 0.0, 3e-8, shape=2), pm.StudentT("s", nu=5, mu=0.0, sigma=1e8)
+        mu = np.array([9.0, 5.0, 2.0, 6.0]) * pm.math.exp(s * b[[1, 0, 0, 1]])
+        alpha = np.array([1.0, 2.0, 0.5, 1.0])
+        pm.NegativeBinomial("y", mu=mu, alpha=alpha, observed=np.array([2, 0, 0, 2]))
+    assert read(model).lgm.sites[0].likelihood.link == "logit"
