@@ -45,7 +45,7 @@ from pymc_augconj.gaussian.sites import cholesky
 from pymc_augconj.linalg.dense import EPS
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.typing import Array, Generator
+from pymc_augconj.typing import Array, Generator, Index
 
 from .dense import KroneckerPrior, kronecker_product
 from .joint import LatentPrior
@@ -54,9 +54,8 @@ from .rows import RowGroups, SiteSum
 
 # The most coefficients beside the process; multiplications of calls, and of an eigenvector.
 _MOST_COLUMNS, _CALLS, _PER_EIGENVECTOR = 200, 64.0**3, 20.0
-# Rounds in which factors are fitted, the change that ends them, and their least ratio to the
-# largest. Any factors will do, nearly the best ones too.
-_ROUNDS, _CONVERGED, _LEAST = 30, 1e-6, 1e-6
+# Rounds in which factors are fitted, and their least ratio to the largest.
+_ROUNDS, _LEAST = 30, 1e-6
 # By how much a product exceeds precisions at least, so that each value has a z whatever λ is.
 _BEYOND = 1e-3
 
@@ -85,7 +84,7 @@ def precision_factors(precision: Array, grid: Sequence[int]) -> list[Array]:
             found = np.where(expected > 0.0, margin / np.maximum(expected, 1e-300), np.nan)
             found = np.where(np.isnan(found), np.nanmean(found), found)
             factors[i] = np.maximum(found, _LEAST * found.max())
-        if all(np.allclose(a, b, _CONVERGED, 0.0) for a, b in zip(factors, before, strict=True)):
+        if all(np.allclose(a, b, 1e-12, 0.0) for a, b in zip(factors, before, strict=True)):
             break
     return factors
 
@@ -121,11 +120,17 @@ def _find_noise(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> int
     for i, (block, A) in enumerate(zip(blocks, maps, strict=True)):
         independent = not block.grid and (block.is_independent or block.is_standard)
         if independent and isinstance(A, RowSelection) and abs(common_coefficient(A)) > 0.0:
-            cells = np.zeros(block.size, dtype=np.intp)
-            cells[A.index] = own.index
+            cells = _cells_of(A, own)
             if block.size > _MOST_COLUMNS and np.array_equal(cells[A.index], own.index):
                 return i
     return None
+
+
+def _cells_of(A: RowSelection, process: RowSelection) -> Index:
+    """Return a cell of the grid whose rows take each value of A; 0 where none does."""
+    cells = np.zeros(A.size, dtype=np.intp)
+    cells[A.index] = process.index
+    return cells
 
 
 class Completion:
@@ -148,7 +153,7 @@ class Completion:
 
 
 class _Noise:
-    """What is left of sites where the noise of values is integrated out: see the module."""
+    """Sites of values from which their noise is integrated out; symbols are the module's."""
 
     def __init__(self, prior: LatentPrior, index: int, sites: SiteSum, H: Array) -> None:
         _, own, process = _process(prior)
@@ -161,9 +166,7 @@ class _Noise:
         #: √t, with the sign of the coefficient.
         self.root = common_coefficient(A) * scale
         self.kept = 1.0 / (1.0 + self.root**2 * self.lam)
-        cells = np.zeros(A.size, dtype=np.intp)
-        cells[A.index] = process.index
-        self.of_cells = RowSelection(cells, None, own.block.size)
+        self.of_cells = RowSelection(_cells_of(A, process), None, own.block.size)
         #: t s, and r s λ with r = √t.
         self.spread = self.root**2 * self.kept
         self.pulled_back = self.root * self.kept * self.lam
@@ -369,13 +372,13 @@ class GridSolver(Solver):
 
     def _complete(self, prior: LatentPrior, sites: SiteSum) -> Completion:
         """Return the completion of the sites; raises NotPositiveDefiniteError if not finite."""
-        which, own, A = _process(prior)
-        for i in {which, self._noise} - {None}:
-            if np.isnan(common_coefficient(cast(RowSelection, prior.maps[cast(int, i)]))):
-                raise AugmentationError(
-                    f"process {own.block.name!r} on a grid: expected one multiple of it in all "
-                    "predictors at every value of the parameters, found several; please report it"
-                )
+        _, own, A = _process(prior)
+        both = [A] if self._noise is None else [A, cast(RowSelection, prior.maps[self._noise])]
+        if np.isnan([common_coefficient(B) for B in both]).any():
+            raise AugmentationError(
+                f"process {own.block.name!r} on a grid: expected one multiple of it in all "
+                "predictors at every value of the parameters, found several; please report it"
+            )
         one, c = sites.lam, 1.0
         if len(sites.terms) == 1:
             # Hyperparameters move the scale, and a factor along.

@@ -164,7 +164,7 @@ def test_factors_of_precisions():
     found = precision_factors(product.ravel(), product.shape)
     assert all((factor > 0.0).all() for factor in found)
     known = product > 0.0
-    np.testing.assert_allclose(np.einsum("i,j,k", *found)[known], product[known], rtol=1e-5)
+    np.testing.assert_allclose(np.einsum("i,j,k", *found)[known], product[known], rtol=1e-6)
     assert all((f == 1.0).all() for f in precision_factors(np.zeros(6), (2, 3)))
 
 
