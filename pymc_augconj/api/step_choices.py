@@ -81,6 +81,8 @@ def choose_updates(
     if hyper_sampler == "auto":
         few = sum(h.size for h in plan.likelihood) <= _MOST_BY_ELLIPSES
         mixed = [*(["likelihood"] if few else []), "level", *of_factors]
+        # Without latents each evaluation is one of the whole model.
+        mixed += [] if model.blocks else ["prior_only"]
         # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
         # series large: tails that ellipses alone are long in leaving; and structured evidence is
         # cheap.

@@ -253,6 +253,8 @@ def test_hyperparameters_of_an_integrated_process_are_sampled(build):
         compute_convergence_checks=False,
     )  # fmt: skip
     assert idata.posterior["f_new"].shape == (1, 1500, 1)
+    # Slices along one axis take four; all hyperparameters on an ellipse fewer, however many.
+    assert idata.sample_stats["evaluations"].mean() < 3.0
     draws = idata.posterior["ls"].to_numpy().ravel()
 
     def log_density(ls, noise=0.25):
