@@ -41,7 +41,9 @@ from .updates import (
 # of (ω, latents) in a step where latents are independent, as their evidence takes no longer than a
 # draw: two gave 1.0 to 2.0 times the effective samples a second of four.
 _MANY_ROWS, _FEW_SWEEPS = 500, 2
-# Parameters of likelihoods up to which ellipses move before tuning has learned their covariance.
+# Parameters of likelihoods up to which ellipses move before tuning has learned their covariance,
+# and hyperparameters without latents. Of two processes with 23 ellipses had 6 effective draws of
+# 2 000, and slices along axes 114.
 _MOST_BY_ELLIPSES = 10
 
 # Updates after which further draws of the latents reuse their factorised prior.
@@ -79,10 +81,11 @@ def choose_updates(
     of_factors = [f"collapsed {name}" for name in plan.of_blocks if plan.factors]
     mixed: list[str] = []
     if hyper_sampler == "auto":
-        few = sum(h.size for h in plan.likelihood) <= _MOST_BY_ELLIPSES
-        mixed = [*(["likelihood"] if few else []), "level", *of_factors]
+        mixed = ["level", *of_factors]
         # Without latents each evaluation is one of the whole model.
-        mixed += [] if model.blocks else ["prior_only"]
+        for move in ("likelihood", *(() if model.blocks else ("prior_only",))):
+            if sum(h.size for h in plan.moves[move]) <= _MOST_BY_ELLIPSES:
+                mixed.append(move)
         # Scales of a map and of its areas' own effects are near zero in turn, lengthscales of short
         # series large: tails that ellipses alone are long in leaving; and structured evidence is
         # cheap.
