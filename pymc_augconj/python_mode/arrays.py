@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache, partial
@@ -18,6 +19,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc, AllocDiag, ARange, Join, MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import (
@@ -205,6 +207,29 @@ def _joined(*parts: Any, axis: int, dtype: str) -> Any:
     return np.concatenate(parts, axis=axis, dtype=dtype)
 
 
+# Orders of the matrices whose factors are kept: below, comparing takes as long as factorising.
+_FACTORS_KEPT = range(20, 1500)
+# Matrices, their factors and the operations, of the last two.
+_factors: deque[tuple[Op, Any, Any]] = deque(maxlen=2)
+
+
+def _cholesky(node: Apply) -> Call:
+    """Return the factorisation, for functions of a point that all begin with the same matrix."""
+    compute, op = performed(node), node.op
+
+    def call(x: Any) -> Any:
+        if len(x) not in _FACTORS_KEPT:
+            return compute(x)
+        for known, matrix, factor in tuple(_factors):
+            if known == op and np.array_equal(matrix, x):
+                return factor.copy("K")  # the caller's to write to
+        matrix, factor = x.copy(), compute(x)
+        _factors.appendleft((op, matrix, factor.copy("K")))
+        return factor
+
+    return call
+
+
 #: Functions of arrays, by the operation; None where PyTensor is to execute it.
 MAKERS: dict[type[Op], Callable[[Apply], Call | None]] = {
     AdvancedIncSubtensor: _inc_subtensor,
@@ -215,6 +240,7 @@ MAKERS: dict[type[Op], Callable[[Apply], Call | None]] = {
     ),
     ARange: lambda node: partial(np.arange, dtype=node.outputs[0].dtype),
     CAReduce: _reduce,
+    Cholesky: _cholesky,
     CumOp: lambda node: partial(
         np.cumsum if node.op.mode == "add" else np.cumprod, axis=node.op.axis
     ),

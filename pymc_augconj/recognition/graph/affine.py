@@ -21,6 +21,7 @@ from pytensor.graph.traversal import toposort, walk
 from pytensor.scalar.basic import Add, Identity, Mul, Neg, Sub, Switch, TrueDiv
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
@@ -212,8 +213,11 @@ def _degree(node: Apply, degrees: Sequence[_Degree | None]) -> _Degree | None:
         return first if first is _Degree.AFFINE or isinstance(op, _KEEPING) else None
     if isinstance(op, Sum | Join | MakeVector):
         return _if_affine(degrees)
-    if isinstance(getattr(op, "core_op", op), Dot):
+    core = getattr(op, "core_op", op)
+    if isinstance(core, Dot):
         return _if_affine(degrees) if _CONSTANT in degrees else None
+    if isinstance(core, SolveTriangular):
+        return _if_affine(degrees) if first is _CONSTANT else None
     return None
 
 

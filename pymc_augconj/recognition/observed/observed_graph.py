@@ -257,8 +257,8 @@ def _of_long_vectors(
     root = pt.linalg.cholesky(cov.astype("float64"), lower=True)
     log_scale = pt.log(pt.diagonal(root)).mean()
     scale = pt.exp(log_scale)
-    whitener = pt.linalg.solve_triangular(root, scale * pt.eye(length), lower=True)
-    eta = pt.dot(mean - value.astype("float64"), whitener.T)
+    residual = scale * (mean - value.astype("float64"))
+    eta = pt.linalg.solve_triangular(root, residual.T, lower=True, b_ndim=residual.ndim).T
     zeros = pt.constant(np.zeros(static_shape(value)))
     return [(pm.Normal.dist(eta, scale, shape=static_shape(value)), zeros)]
 

@@ -20,6 +20,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar.basic import Add
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.linalg import SolveTriangular
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import (
@@ -273,6 +274,8 @@ def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
         return kind is not None and kind(node, moves)
     if isinstance(op, Dot):
         return sum(moves) == 1
+    if isinstance(op, SolveTriangular):
+        return moves == [False, True]
     if isinstance(op, CAReduce):
         return isinstance(op.scalar_op, Add)
     if isinstance(op, Join):

@@ -11,6 +11,7 @@ from pymc_augconj.recognition.graph.affine import affine_by_its_ops
 
 DESIGN = np.arange(12.0).reshape(4, 3) - 3.5
 INDEX = np.array([2, 0, 0, 1])
+LOWER = np.tril(DESIGN[:3])
 
 AFFINE = {
     "itself": lambda f, b, s: f,
@@ -25,6 +26,7 @@ AFFINE = {
     "switch": lambda f, b, s: pt.switch(s > 0.0, f, b),
     "shape": lambda f, b, s: f * f.shape[0],
     "difference": lambda f, b, s: f - f + s,
+    "solved": lambda f, b, s: pt.linalg.solve_triangular(LOWER, f, lower=True, b_ndim=1),
     "curved in another": lambda f, b, s: s**2 * f + pt.exp(s),
 }
 CURVED = {
@@ -46,6 +48,7 @@ NEITHER = {
     "condition": lambda f, b, s: pt.switch(f > 0.0, f, b),
     "quotient": lambda f, b, s: s / f,
     "quadratic form": lambda f, b, s: f @ f,
+    "solved with it": lambda f, b, s: pt.linalg.solve_triangular(pt.diag(f), LOWER[0], b_ndim=1),
     "rounded": lambda f, b, s: pt.floor(f),
     "single precision": lambda f, b, s: pt.cast(f, "int64") * 1.0,
     "absolute": lambda f, b, s: pt.abs(f) + b,

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
+from pytensor.tensor.linalg import Cholesky
 
 from pymc_augconj.api.recognize import recognize
 from pymc_augconj.python_mode import operations, python_mode
@@ -234,6 +235,25 @@ def test_results_are_not_overwritten_by_the_next_call():
     kept = K.copy()
     scale({"eta_log__": np.ones(()), "ls_log__": np.zeros(())})
     np.testing.assert_array_equal(K, kept)
+
+
+def test_functions_of_one_matrix_factorise_it_once(monkeypatch):
+    found, perform = [], Cholesky.perform
+    monkeypatch.setattr(Cholesky, "perform", lambda *args: (found.append(1), perform(*args)))
+    s = pt.scalar("s")
+    D = np.abs(np.subtract.outer(np.arange(30.0), np.arange(30.0)))
+    L = pt.linalg.cholesky(pt.exp(-s * D))
+    graphs = L, pt.log(pt.diagonal(L)).sum(), pt.linalg.solve_triangular(L, D, lower=True)
+    functions = [PointFunction(graph, {"s": s}) for graph in graphs]
+    for at in (0.7, 0.3, 0.7):
+        expected = np.linalg.cholesky(np.exp(-at * D))
+        expected = expected, np.log(np.diag(expected)).sum(), np.linalg.solve(expected, D)
+        for f, value in zip(functions, expected, strict=True):
+            result = f({"s": np.array(at)})
+            np.testing.assert_allclose(result, value, rtol=1e-12, atol=1e-12)
+            result[...] = 0.0  # is the caller's to write to
+    # The last two matrices are known.
+    assert len(found) == 2
 
 
 def test_recognition_survives_pickling():
