@@ -21,6 +21,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.likelihoods.generic import GenericLikelihood
 from pymc_augconj.model import Site
 from pymc_augconj.plan import Plan, describe, make_plan
 from pymc_augconj.recognition.processes.other_graphs import in_linear_time
@@ -33,8 +34,10 @@ _TEXT_WIDTH = 100
 _MOST_LISTED = 3
 # Columns with scales of their own from which NUTS has more effective draws a second.
 _MANY_COLUMNS = 80
-# Other hyperparameters from which it often has, if there are fewer latents.
-_MANY_SLICED = 12
+# Predictors of an observation, and of all, from which expectations over densities take seconds.
+_MANY_PREDICTORS, _MANY_ROWS = 4, 1_000
+# Other hyperparameters from which it often has, if there are fewer latents; and with any latents.
+_MANY_SLICED, _MOST_SLICED = 12, 30
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
@@ -124,7 +127,8 @@ class RecognitionReport(Recognition):
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
             others = {h.name for h in (*plan.by_entry, *plan.left_to_pymc)}.union(in_turn)
             sliced = sum(h.size for h in model.hyperparameters if h.name not in others)
-            if sliced > max(_MANY_SLICED, model.latent_size) and not (plan.by_column or nuts):
+            enough = max(_MANY_SLICED, min(model.latent_size, _MOST_SLICED))
+            if sliced > enough and not (plan.by_column or nuts):
                 text = f"{sliced} numbers are sampled by slices, beside {model.latent_size} latents"
                 tables.append(Text(f"{text}: NUTS (pm.sample, nutpie) may be faster"))
         if not model.blocks:
@@ -135,10 +139,9 @@ class RecognitionReport(Recognition):
             text = f"{left:,} of {left + ours:,} unknown numbers are left to PyMC's own steps: "
             text += "NUTS alone (pm.sample, nutpie) is probably the better sampler"
             tables.append(Text(text))
-        if sum(h.size for h in plan.by_column) >= _MANY_COLUMNS:
-            vectors = ", ".join(h.name for h in plan.by_column)
-            text = f"{vectors}: one update for every column, in milliseconds a step: NUTS alone "
-            tables.append(Text(text + "(pm.sample, nutpie) is probably the faster sampler"))
+        for why in self._slow(in_turn):
+            text = f"{why}: NUTS alone (pm.sample, nutpie) is probably the faster sampler"
+            tables.append(Text(text))
         if self.refusal:
             tables.append(Text(not_in_turn(multiplying, self.refusal)))
         if plan.factors is not None:
@@ -152,6 +155,22 @@ class RecognitionReport(Recognition):
         if self.expected is not None:
             tables.append(Text(self.expected))
         return Group(*tables)
+
+    def _slow(self, in_turn: Sequence[str]) -> list[str]:
+        """Return the reasons why steps are slower than those of NUTS."""
+        found, plan = [], self.plan
+        if sum(h.size for h in plan.by_column) >= _MANY_COLUMNS:
+            vectors = ", ".join(h.name for h in plan.by_column)
+            found.append(f"{vectors}: one update for every column, in milliseconds a step")
+        # Compiled steps alternate between independent latents alone.
+        if in_turn and any(b.is_correlated and b.copies > b.size for b in self.model.blocks):
+            listed = ", ".join(in_turn)
+            found.append(f"{listed}: drawn in turn with correlated latents, in milliseconds a step")
+        for site in self.model.sites:
+            P, many = site.likelihood.n_predictors, site.row_numbers.size >= _MANY_ROWS
+            if isinstance(site.likelihood, GenericLikelihood) and P >= _MANY_PREDICTORS and many:
+                found.append(f"{site.name}: held sites of {P} predictors, chosen in many seconds")
+        return found
 
     def _link(self, site: Site) -> str:
         """Return the link; for several predictors also the latents in each."""

@@ -192,6 +192,30 @@ def test_it_is_told_when_many_columns_have_scales(size):
     assert ("lam: one update for every column" in str(pac.recognize(model))) == (size == 100)
 
 
+@pytest.mark.parametrize("correlated", [False, True])
+def test_it_is_told_when_factors_are_correlated(correlated):
+    with pm.Model() as model:
+        cov = [[1.0, 0.5], [0.5, 1.0]]
+        f = (
+            pm.MvNormal("f", [0, 0], cov, shape=(9, 2))
+            if correlated
+            else pm.Normal("f", shape=(9, 2))
+        )
+        mu = f[:, [0, 0, 1, 1]] * pm.Normal("a", 1, 0.5, shape=4)
+        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=RNG.normal(size=(9, 4)))
+    report = str(pac.recognize(model))
+    assert "in turn with the latents that it multiplies" in " ".join(report.split())
+    assert ("a: drawn in turn with correlated latents" in report) == correlated
+
+
+@pytest.mark.parametrize("n", [9, 250])
+def test_it_is_told_when_an_observation_has_many_predictors(n):
+    with pm.Model() as model:
+        a = pm.math.exp(RNG.normal(size=(n, 1)) * pm.Normal("b", shape=4))
+        pm.Dirichlet("y", a, observed=RNG.dirichlet(np.ones(4), size=n))
+    assert ("y: held sites of 4 predictors" in str(pac.recognize(model))) == (n == 250)
+
+
 @pytest.mark.parametrize("size", [2, 5])
 def test_it_is_told_when_slices_sample_most(size):
     """Of a factor analysis whose factors are integrated out."""

@@ -610,6 +610,28 @@ def test_a_wrong_loop_is_found():
         loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
 
 
+def test_a_walk_wider_than_flat_latents_is_for_python():
+    def build():
+        tau = pm.Exponential("tau", 1.0)
+        z = pm.GaussianRandomWalk("z", sigma=tau**-0.5, init_dist=pm.Normal.dist(0, 1), shape=20)
+        pm.Normal("y", z, tau=tau, observed=np.sin(np.arange(20.0)))
+
+    step, loop, point = both(build)
+    part, found = step._sampler.parts[0], []
+    for log_tau, steps in ((-50.0, 1), (-120.0, 0), (-300.0, 0)):
+        wide = point | {"tau_log__": np.array(log_tau)}
+        part.take([data for data, _ in part.members], wide)
+        given = part.given_sites(wide)
+        found.append(given.posterior.log_normalizer + given.constant)
+        loop.check_evidence(step._sampler, wide, step._updates, found[-1])
+        block = loop.run(
+            np.random.default_rng(3), step._sampler, wide, step._updates, 1, tune=False
+        )
+        assert block.steps == steps
+    # K grows as Λ falls.
+    np.testing.assert_allclose(found, found[0], rtol=1e-10)
+
+
 def test_rounding_of_latents_far_smaller_than_their_mean_is_no_mistake():
     # At τ = e⁻⁴⁵ ten effects are equal to their mean in the point, though not in the loop.
     step, loop, point = both(slopes)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.pytensorf import collect_default_updates
 
 from pymc_augconj.api.recognize import recognize
 from pymc_augconj.errors import DataError, NotAffineError, RecognitionError, UnknownLikelihoodError
+from pymc_augconj.recognition.observed.errors import about_prior
 from pymc_augconj.recognition.predictors import designs
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -21,6 +26,7 @@ COUNTS = RNG.poisson(3, N)
 REAL = RNG.standard_normal(N)
 
 exp, invlogit = pm.math.exp, pm.math.invlogit
+ordered, Interval = pm.distributions.transforms.ordered, pm.distributions.transforms.Interval
 
 
 def process(name="f", inputs=X):
@@ -33,6 +39,21 @@ def bernoulli(eta, observed=BINARY):
 
 def bernoulli_p(p):
     return pm.Bernoulli("y", p=p, observed=BINARY)
+
+
+def scanned(name, rho, **kwargs):
+    """Return an autoregression by a scan."""
+
+    def step(x, rho):
+        drawn = pm.Normal.dist(rho * x, 1.0)
+        return drawn, collect_default_updates([drawn])
+
+    def dist(rho, size):
+        start = pt.constant(0.0, dtype="float64")
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return pytensor.scan(step, outputs_info=[start], non_sequences=[rho], n_steps=N)[0]
+
+    return pm.CustomDist(name, rho, dist=dist, shape=(N,), **kwargs)
 
 
 def refused(build, error, sentence):
@@ -196,6 +217,10 @@ UNKNOWN = {
         ),
         r"found one MvNormal of all; write what they share as .* f = pm\.MvNormal",
     ),
+    "a scan": (
+        lambda: scanned("y", pm.Normal("rho", 0, 1), observed=REAL),
+        "'y'.*distribution CustomDist; expected one of .*pm.AR, as scan is not read",
+    ),
     "latent scale": (
         lambda: pm.Normal("y", process(), exp(process("g")), observed=REAL),
         "'y'.*only the predictor.*parameter 'sigma' of Normal; give .* a separate prior.*NUTS",
@@ -215,7 +240,6 @@ def test_likelihood_is_unknown(case):
 
 # -- latents -------------------------------------------------------------------------------------
 
-ordered = pm.distributions.transforms.ordered
 NO_LATENT = {
     "nothing observed": (process, "no observed variable: expected a likelihood with observed="),
     "no free variable": (
@@ -252,6 +276,23 @@ NO_LATENT = {
         lambda: bernoulli(pm.Normal("b", 0, 1, transform=ordered, shape=N, initval=np.arange(N))),
         "'b' is Gaussian but has a transform.*remove the transform= argument.*NUTS",
     ),
+    "outcomes beyond a limit": (
+        lambda: (
+            pm.Normal("y", mu := pm.Normal("mu", 0, 1), 1, observed=REAL),
+            pm.Normal("z", mu, 1, transform=Interval(2.0, None), initval=3.0),
+        ),
+        r"'mu'.*the prior of 'z' depends on it, a normal within bounds .*pm\.Censored\(",
+    ),
+    "a joint normal density as a potential": (
+        lambda: pm.Potential(
+            "p",
+            pm.logp(
+                pm.MvNormal.dist(pm.Normal("mu", shape=2), chol=[[1.0, 0.0], [0.6, 0.8]]),
+                np.ones((3, 2)),
+            ),
+        ),
+        r"'mu'.*the potential 'p' depends on it.*joint normal density .*pm\.MvNormal\('y', ",
+    ),
     "positive": (
         lambda: bernoulli(pm.HalfNormal("b", 1, shape=N)),
         r"no Gaussian latent variable.*found 'b' \(HalfNormal\)",
@@ -279,6 +320,12 @@ NO_LATENT = {
 def test_there_is_no_latent(case):
     build, sentence = NO_LATENT[case]
     refused(build, RecognitionError, sentence)
+
+
+def test_advice_on_a_scan_of_latents():
+    with pm.Model():
+        z = scanned("z", pm.Normal("rho", 0, 1))
+    assert re.search(r"\(write it as .*pm\.AR, as scan is not read\)", about_prior(z, None))
 
 
 def test_observations_that_count_more_than_once():

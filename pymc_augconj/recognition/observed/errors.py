@@ -6,7 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.transforms import Interval
+from pymc.logprob.transforms import Transform
 from pytensor.graph.basic import Variable
+from pytensor.scan.op import Scan
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
@@ -45,17 +48,41 @@ BY_TURNS = (
     "; draw the factors of a product by turns, naming one: pac.sample(vars=[latent]), or sample "
     "this model with pm.sample's NUTS"
 )
-#: About missing entries of vectors.
-MISSING = (
+_MISSING = (
     ", the missing entries of a masked array, which PyMC keeps together with the observed ones "
     "(leave the missing entries out instead; if they are of a series, let the whole series be "
     "latent, and observe it with noise)"
 )
+#: About potentials.
+JOINT_DENSITY = (
+    ", as in a joint normal density (observed distributions are read, also with missing entries: "
+    "pm.MvNormal('y', mu, chol=chol, observed=y), y a masked array)"
+)
+_CENSORED = (
+    ", a normal within bounds (if these are outcomes beyond a limit, they are read without values "
+    "for them: pm.Censored('y', pm.Normal.dist(mu, sigma), lower, upper, observed=y))"
+)
+_WALKS = "pm.GaussianRandomWalk, x0 + (sigma * e).cumsum() or pm.AR, as scan is not read"
 #: Likewise with several predictors.
 SEVERAL_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
     '"vgp" approximates it: neither needs an augmentation'
 )
+
+
+def about_prior(rv: Variable, transform: Transform | None) -> str:
+    """Return advice on a variable whose prior depends on a latent; empty if there is none."""
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return _MISSING
+    if isinstance(transform, Interval) and distribution_name(rv) == "Normal":
+        return _CENSORED
+    return f" (write it as {_WALKS})" if _has_scan(rv) else ""
+
+
+def _has_scan(rv: Variable) -> bool:
+    """Return whether a custom distribution draws one value after another."""
+    graph = getattr(rv.owner.op, "fgraph", None)
+    return graph is not None and any(isinstance(node.op, Scan) for node in graph.apply_nodes)
 
 
 def total_size(rv: Variable) -> str:
@@ -115,9 +142,10 @@ def unknown_distribution(rv: Variable) -> str:
             "pm.sample's NUTS instead"
         )
     known = sorted({name_of_op(pattern.rv) for pattern in patterns})
+    walks = f", or {_WALKS}" if _has_scan(rv) else ""
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
-        f"{name}; expected one of {', '.join(known)}. "
+        f"{name}; expected one of {', '.join(known)}{walks}. "
         "Sample this model with pm.sample's NUTS instead"
     )
 
@@ -166,9 +194,9 @@ def not_affine(rv: Variable, eta: TensorVariable, latents: Latents) -> str:
     alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
     names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
     listed = " and ".join(repr(name) for name in names)
-    how = "a sum of latents with coefficients that do not depend on them"
-    if op == "Scan":
-        how = "pm.GaussianRandomWalk, x0 + (sigma * e).cumsum() or pm.AR, as scan is not read"
+    how = (
+        _WALKS if op == "Scan" else "a sum of latents with coefficients that do not depend on them"
+    )
     return (
         f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
         f"latent variables, but it is not in {listed} (through the operation {op}); "
@@ -243,7 +271,7 @@ def no_latent(
             )
     listed = ", ".join(
         f"{rv.name!r} ({distribution_name(rv)})"
-        + MISSING * isinstance(rv.owner.op, PartialObservedRV)
+        + _MISSING * isinstance(rv.owner.op, PartialObservedRV)
         for rv in model.free_RVs
     )
     return RecognitionError(

@@ -27,13 +27,14 @@ from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Add, Cast, Identity, Mul, Neg, Sub, TrueDiv
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg.solvers.core import SolveBase
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.likelihoods.generic import BoundedNormal, PotentialLikelihood, PotentialTerm
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.affine import depends_on, descendants, is_affine
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
@@ -45,7 +46,7 @@ from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitu
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents, in_innovations
 
 from .affine_parts import find_predictors, with_factors_inside
-from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
+from .errors import BOUNDED_ENGINES, DENSITY_ENGINES, JOINT_DENSITY
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import read_component, read_mixture
 from .row_reader import RowParameters, RowReader
@@ -105,9 +106,13 @@ def read_density(
     for term in moving:
         found = _readings(model, term, inputs)
         if isinstance(found, str):
+            operations = (
+                getattr(v.owner.op, "core_op", v.owner.op) for v in descendants(term, inputs)
+            )
+            joint = any(isinstance(op, SolveBase) for op in operations)
             return (
                 "expected a sum of terms whose entries each depend on one affine predictor of "
-                f"the Gaussian latent variables, found {found}"
+                f"the Gaussian latent variables, found {found}{JOINT_DENSITY if joint else ''}"
             )
         readings += found
     return _together(variable, readings, refusal)

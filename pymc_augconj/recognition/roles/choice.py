@@ -14,7 +14,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import (
@@ -29,7 +28,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_p
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.errors import MISSING, has_integrated_process, no_latent
+from pymc_augconj.recognition.observed.errors import about_prior, has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import (
@@ -431,10 +430,8 @@ def _first_elsewhere(
             parents, what = model.parents[rv], "prior"
         for parent in parents:
             if parent in by_rv and parent is not rv:
-                why = f"the {what} of {rv.name!r} depends on it"
-                if isinstance(rv.owner.op, PartialObservedRV):
-                    why += MISSING
-                return by_rv[parent], why
+                advice = about_prior(rv, model.rvs_to_transforms.get(rv))
+                return by_rv[parent], f"the {what} of {rv.name!r} depends on it{advice}"
     return None
 
 

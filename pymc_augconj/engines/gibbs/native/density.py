@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SCREEN, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.tape_kernel import exp, log, log1p, run_tape
@@ -22,6 +23,8 @@ from .work import BASE, EVIDENCE, FIT, NO, REST, START, VALUE, YES, Work
 #: hyperparameters; or less the number of a ridge along it.
 BY_PRIOR, BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD, BY_LEVEL = np.arange(5)
 ALONG_RIDGE = np.int64(-1)
+# Precision in units of FLAT_STD⁻², beside which that of the flat density is rounding.
+_FLAT = 1e12
 
 
 def log_evidence(work: Work) -> float:
@@ -229,6 +232,9 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     for i in range(size):
         s[i] = r[p.std[i]]
         half[i] = s[i] * sums[n_flat + i]
+        # The density of latents that have their precision in G is flat for these alone.
+        if s[i] == FLAT_STD and not sums[p.diagonal[i]] * s[i] ** 2 > _FLAT:
+            return False
     log_det = eliminate(
         p.starts, p.rows, p.cols, p.runs, sums[:n_flat], s, w.values, w.border, w.corner, half,
         LARGEST_CORNER,
