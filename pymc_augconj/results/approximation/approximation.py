@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -95,7 +95,6 @@ class Approximation(Fit):
 
     # The recognised model, and its variables; neither pickled nor saved.
     _read = None
-    _graphs: ClassVar[tuple[str, ...]] = "_evaluate", "_pointwise"
 
     def keep_recognition(self, recognition: Any) -> None:
         """Let predictions use the parsed ``model`` while ``model`` is unchanged."""

@@ -62,7 +62,6 @@ class SparseApproximation(Approximation):
     # Names of the processes' entries in PyMC's point.
     _value_names: dict[str, str] = field(default_factory=dict)
     _deterministics: LatentDraws | None = None
-    _graphs = "_evaluate", "_pointwise", "_processes", "_deterministics"
 
     @property
     def mean(self) -> xr.Dataset:
