@@ -254,10 +254,12 @@ class Approximation(Fit):
         Such a scale is far below its start, and the means of the latents that it scales are far
         below their standard deviations, which are those of the prior.
         """
+        # The weights of two components are one number of PyMC's point, too.
+        single = [h for h in lgm.hyperparameters if np.size(self.theta[h.name]) == 1]
         small = {
             h.value_name: h.name
-            for h in lgm.hyperparameters
-            if h.size == 1 and 0.0 < self.theta[h.name] < _NEAR_ZERO * starts[h.name]
+            for h in single
+            if 0.0 < self.theta[h.name] < _NEAR_ZERO * starts[h.name]
         }
         found: set[str] = set()
         for i, (block, A) in enumerate(zip(lgm.blocks, lgm.maps, strict=True) if small else ()):
@@ -266,7 +268,7 @@ class Approximation(Fit):
                 if np.mean(mean**2) < _NEAR_ZERO * np.mean(self._posterior.innovation_var(i)):
                     found |= own
         return [
-            f"{small[own]} = {float(self.theta[small[own]]):.2g} is as good as zero, where latents "
+            f"{small[own]} = {self.theta[small[own]].item():.2g} is as good as zero, where latents "
             "do not vary (lme4's 'singular fit'): larger values may be about as likely; use "
             "pac.sample or method='nested', which average over them"
             for own in sorted(found)
