@@ -563,10 +563,12 @@ def test_an_offset_is_given_at_the_new_inputs():
 
     def write(as_offset):
         with pm.Model() as model:
+            # The prior means of other latents are theirs, and no part of the offset.
+            a = pm.Normal("a", 0.4, 0.3)
             gp = pm.gp.Latent(
-                mean_func=pm.gp.mean.Constant(0.4), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8)
+                mean_func=pm.gp.mean.Constant(a), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8)
             )
-            f, b = gp.prior("f", X=X), pm.Normal("b", 0, 1)
+            f, b = gp.prior("f", X=X), pm.Normal("b", pm.Normal("c", 0.7, 1.0), 1.0)
             if as_offset:
                 mu = pm.math.exp(b + f + np.log(exposure))
             else:

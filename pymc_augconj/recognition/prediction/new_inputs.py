@@ -18,7 +18,7 @@ from pymc_augconj.likelihoods.base import are_vectors
 from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
-from pymc_augconj.point import Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.recognizer import Recognition
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
@@ -109,8 +109,7 @@ class NewPredictors:
         found = []
         for p, numbers in enumerate(self.site.row_numbers):
             through = {name: self._through(name, p, point) for name in self.processes}
-            offset = self._offset(p, point, through, {name: m for name, (m, _) in means.items()})
-            rows = {}
+            rows: dict[int, np.ndarray] = {}
             for i, (block, read) in enumerate(zip(self.lgm.blocks, self.lgm.maps, strict=True)):
                 if block.name in self.processes:
                     continue
@@ -126,6 +125,11 @@ class NewPredictors:
                     raise self._refuse(p, self._differs(i))
                 if row.any():
                     rows[i] = row
+            offset: float | np.ndarray
+            if self.new_offset is not None:
+                offset = self.new_offset + self._of_prior_means(rows, point)
+            else:
+                offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
             found.append(NewPredictor(through, offset, rows))
         return found
 
@@ -155,10 +159,8 @@ class NewPredictors:
         point: Point,
         through: Mapping[str, _Through],
         mean_old: Mapping[str, np.ndarray],
-    ) -> float | np.ndarray:
-        """Return the part of rest without latents, or the caller's offset for each new input."""
-        if self.new_offset is not None:
-            return self.new_offset
+    ) -> float:
+        """Return the part of rest without innovations."""
         offset = np.asarray(self.lgm.offset(point))[self.site.row_numbers[p]]
         parts = [mean_old[name][t.entries] @ t.coef for name, t in through.items()]
         means = np.sum(parts, axis=0)
@@ -172,6 +174,16 @@ class NewPredictors:
                 "new inputs as offset=… if it is data (such as the logarithm of an exposure)",
             )
         return float((offset - means)[0])
+
+    def _of_prior_means(self, rows: Mapping[int, np.ndarray], point: Point) -> float:
+        """Return the contribution of blocks whose innovations are zero.
+
+        Values of zero, which contribute nothing, have minus their prior means as innovations.
+        """
+        blocks = self.lgm.blocks
+        zeros = {Argument("value", b.name): np.zeros(b.total_size) for b in blocks}
+        pairs = [(row, blocks[i].mean) for i, row in rows.items()]
+        return sum(float(row @ mean({**point, **zeros})) for row, mean in pairs if mean is not None)
 
     def _differs(self, i: int) -> str:
         block = self.lgm.blocks[i]
