@@ -187,7 +187,7 @@ def sample(
     passing = leave_out_whitened(step, model, user if gp is None else model, kwargs)
     _check_keywords(kwargs, own, all_ours=step.is_alone)
     sites_read = [site.name for site in step.recognition.model.sites]
-    _check_log_likelihood(user, sites_read, log_likelihood)
+    _check_log_likelihood(user, sites_read, log_likelihood, sparse=gp is not None)
     if client is not None:
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
         tree = sample_chains(client, run, model, draws, kwargs)
@@ -351,10 +351,19 @@ def _check_keywords(
         )
 
 
-def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
-    """Warn that PyMC's pointwise log likelihood lacks potentials; raise if it would be empty."""
+def _check_log_likelihood(
+    model: Model, sites: Collection[str], asked: Any, *, sparse: bool
+) -> None:
+    """Warn that PyMC's pointwise log likelihood lacks potentials; raise if there would be none."""
     if not asked:
         return
+    starts = [rv.name for rv, start in model.rvs_to_initial_values.items() if start is not None]
+    if starts and not sparse:
+        raise AugmentationError(
+            "idata_kwargs['log_likelihood']: expected no initval=… in the model, which PyMC's "
+            f"function cannot copy, found one of {starts}; leave it out, and pass "
+            "initvals={…} to pac.sample"
+        )
     potentials = [potential.name for potential in model.potentials if potential.name in sites]
     what = (
         "expected densities of observed variables, since pm.compute_log_likelihood knows no other "
