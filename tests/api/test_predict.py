@@ -601,6 +601,29 @@ def test_an_offset_is_given_at_the_new_inputs():
     np.testing.assert_allclose(drawn["y_mean"], np.exp(eta).mean(axis=0), rtol=1e-10)
 
 
+@pytest.mark.parametrize("alpha", [2.5, None])
+def test_an_offset_of_a_negative_binomial_is_one_of_its_log_mean(alpha):
+    X, exposure = np.linspace(-1.0, 1.0, 12)[:, None], np.arange(1.0, 13.0)
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        mu = exposure * pm.math.exp(gp.prior("f", X=X))
+        size = pm.HalfNormal("alpha", 5.0) if alpha is None else alpha
+        pm.NegativeBinomial("y", mu=mu, alpha=size, observed=np.arange(12))
+        log = np.log([1.0, 2.0, 5.0])
+        fit = pac.fit("vgp", progressbar=False)
+        posterior = fit.sample(40, random_seed=2)["posterior"].to_dataset()
+        if alpha is None:
+            posterior["alpha"] = ("chain", "draw"), np.linspace(0.7, 3.0, 40)[None]
+        tree = xr.DataTree.from_dict({"posterior": posterior})
+        f_new = pac.predict(tree, gp, X[:3] + 0.1, random_seed=4).predictions["f"].values[0]
+        drawn = pac.predict(tree, gp, X[:3] + 0.1, "y", offset=log, random_seed=4).predictions
+        np.testing.assert_allclose(drawn["y_mean"], np.exp(f_new + log).mean(axis=0), rtol=1e-9)
+        latent = pac.predict(fit, gp, X[:3] + 0.1).predictions
+        expected = np.exp(latent["f_mean"] + log + 0.5 * latent["f_std"] ** 2)
+        found = pac.predict(fit, gp, X[:3] + 0.1, "y", offset=log).predictions["y_mean"]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 # -- a fit and a model that do not belong together ------------------------------------------------
 
 INPUTS = np.sort(np.random.default_rng(3).uniform(-1.0, 1.0, (12, 1)), axis=0)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pymc.model import Model
+from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import are_vectors
@@ -19,6 +21,7 @@ from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Argument, Point
+from pymc_augconj.recognition.graph.affine import op_name
 from pymc_augconj.recognition.recognizer import Recognition
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
@@ -61,6 +64,8 @@ class NewPredictors:
     overrides: dict[str, np.ndarray]
     start: Point
     new_offset: np.ndarray | None = None
+    #: Whether it is a negative binomial written by its mean, whose predictor is log μ − log α.
+    is_log_mean: bool = False
 
     @property
     def likelihood(self) -> MultiLikelihood:
@@ -128,6 +133,8 @@ class NewPredictors:
             offset: float | np.ndarray
             if self.new_offset is not None:
                 offset = self.new_offset + self._of_prior_means(rows, point)
+                if self.is_log_mean:
+                    offset = offset - np.log(self.varying.get("alpha", self.params(point)["alpha"]))
             else:
                 offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
             found.append(NewPredictor(through, offset, rows))
@@ -207,6 +214,7 @@ class NewPredictors:
 
 def read_predictors(
     recognition: Recognition,
+    model: Model,
     processes: Sequence[str],
     observed: str | None,
     overrides: Mapping[str, np.ndarray],
@@ -214,7 +222,7 @@ def read_predictors(
     *,
     several: bool,
 ) -> NewPredictors:
-    """Return the predictors of the observed variable that depends on ``processes``.
+    """Return the predictors of the observed variable of ``model`` that depends on ``processes``.
 
     ``several`` says whether it has several predictors, or one. Raises AugmentationError if there is
     no such variable, or several and ``observed`` names none of them.
@@ -243,8 +251,19 @@ def read_predictors(
             f"params: expected parameters of {site.likelihood.name} among {[*known]}, got {wrong}"
         )
     return NewPredictors(
-        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset
-    )
+        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset,
+        is_log_mean=_is_by_mean(model, site.name),
+    )  # fmt: skip
+
+
+def _is_by_mean(model: Model, name: str) -> bool:
+    """Return whether a variable is a negative binomial of a mean, p = σ(log α − log μ)."""
+    for v in ancestors([model[name]] if name in model.named_vars else []):
+        if op_name(v) == "NegBinomialRV":
+            p = v.owner.op.dist_params(v.owner)[1]
+            odds = p.owner.inputs[0] if op_name(p) == "Sigmoid" else p
+            return op_name(odds) == "Sub" and op_name(odds.owner.inputs[1]) == "Log"
+    return False
 
 
 def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, start: Point) -> Site:
