@@ -622,6 +622,11 @@ def test_an_offset_of_a_negative_binomial_is_one_of_its_log_mean(alpha):
         expected = np.exp(latent["f_mean"] + log + 0.5 * latent["f_std"] ** 2)
         found = pac.predict(fit, gp, X[:3] + 0.1, "y", offset=log).predictions["y_mean"]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pm.Model():
+        f = gp.prior("f", X=X)
+        pm.ZeroInflatedNegativeBinomial("y", 0.7, pm.math.exp(f), 2.0, observed=np.arange(12))
+        with pytest.raises(pac.AugmentationError, match=r"offset: expected none for .* binomial"):
+            pac.predict(tree, gp, X[:3] + 0.1, "y", offset=log)
 
 
 # -- a fit and a model that do not belong together ------------------------------------------------

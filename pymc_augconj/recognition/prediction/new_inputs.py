@@ -18,6 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import are_vectors
 from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Argument, Point
@@ -250,10 +251,16 @@ def read_predictors(
         raise AugmentationError(
             f"params: expected parameters of {site.likelihood.name} among {[*known]}, got {wrong}"
         )
+    by_mean = _is_by_mean(model, site.name)
+    if by_mean and new_offset is not None and site.likelihood.name != NegativeBinomial.name:
+        raise AugmentationError(
+            f"offset: expected none for a density around a negative binomial, as {site.label} "
+            f"({site.likelihood.name}) has it, whose predictor is no log mean; predict kind='f' "
+            "and add the other terms"
+        )
     return NewPredictors(
-        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset,
-        is_log_mean=_is_by_mean(model, site.name),
-    )  # fmt: skip
+        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset, by_mean
+    )
 
 
 def _is_by_mean(model: Model, name: str) -> bool:
