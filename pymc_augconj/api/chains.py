@@ -295,6 +295,49 @@ def _signs_of_jitter(tree: DataTree) -> list[str]:
     return found
 
 
+def leave_out_whitened(
+    step: PythonGibbs, model: Model, user: Model, kwargs: dict[str, Any]
+) -> list[str]:
+    """Record no whitened values that are not those of PyMC's definition.
+
+    They are those of processes in linear time whose inputs are not sorted, and of processes on
+    grids. PyMC defines them by the Cholesky factor in the order of the data, a dense matrix. Return
+    the variables that are recorded for PyMC's log likelihood alone, which takes all that are
+    sampled.
+    """
+    own = [rv.name for rv in model.free_RVs if rv.name not in user.named_vars]
+    lost = [rv.name for rv in user.free_RVs if rv.name not in model.named_vars]
+    unordered = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
+    every = [var.name for var in model.unobserved_RVs]
+    wanted = [getattr(name, "name", name) for name in kwargs.get("var_names") or [*every, *lost]]
+    named = {
+        "expected few inputs, found a grid of many": (lost, ""),
+        "expected sorted inputs, found inputs in no order": (
+            unordered,
+            "sort the rows of the data by the input, or ",
+        ),
+    }
+    for found, (names, remedy) in named.items():
+        if absent := [name for name in names if name in wanted]:
+            processes = ", ".join(repr(name.removesuffix("_rotated_")) for name in absent)
+            warnings.warn(
+                f"{', '.join(map(repr, absent))}: {found}, for which draws of the whitened values "
+                "take a dense factorisation; the result lacks them, so that "
+                "pm.compute_log_likelihood fails, and pm.sample_posterior_predictive would draw "
+                f"the process from its prior: {remedy}give both a model=… with pm.Flat in place "
+                f"of {processes}",
+                UserWarning,
+                stacklevel=3,
+            )
+    wanted = [name for name in wanted if name not in {*own, *lost, *unordered}]
+    log_likelihood = (kwargs.get("idata_kwargs") or {}).get("log_likelihood")
+    sampled = [rv.name for rv in model.free_RVs] if log_likelihood else []
+    passing = [name for name in sampled if name not in wanted]
+    if passing or {*wanted} != {*every}:
+        kwargs["var_names"] = [*wanted, *passing]
+    return passing
+
+
 class BackgroundRun:
     """Chains that are being sampled; ``pac.sample(…, blocking=False)`` returns it.
 

@@ -177,6 +177,7 @@ def predict(
             return request.tree(found, attrs, sampled=sampled)
         read = read_predictors(
             (result.recognition_of(request.whole) if fitted else None) or read_model(request.whole),
+            request.whole,
             [process.f.name for process in gps], about_y.observed, about_y.numbers(len(Xnew)),
             about_y.offsets(len(Xnew)), several=several,
         )  # fmt: skip

@@ -22,9 +22,9 @@ from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.approximation.fitted_model import fitting_dims
-from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.comparison.fits import DataTree, without
 
-from .chains import BackgroundRun, Chains, sample_chains, warn_of_signs
+from .chains import BackgroundRun, Chains, leave_out_whitened, sample_chains, warn_of_signs
 from .native_step import AugmentedGibbs, Recorder
 from .report import in_best_form
 from .sparsify import SparseGibbs, add_log_likelihood, observed_names, sparsified
@@ -184,10 +184,10 @@ def sample(
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
     _check_names(user if gp is None else model, {"var_names": kwargs.get("var_names")})
-    _leave_out_whitened(step, model, user if gp is None else model, kwargs)
+    passing = leave_out_whitened(step, model, user if gp is None else model, kwargs)
     _check_keywords(kwargs, own, all_ours=step.is_alone)
     sites_read = [site.name for site in step.recognition.model.sites]
-    _check_log_likelihood(user, sites_read, log_likelihood)
+    _check_log_likelihood(user, sites_read, log_likelihood, sparse=gp is not None)
     if client is not None:
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
         tree = sample_chains(client, run, model, draws, kwargs)
@@ -195,6 +195,7 @@ def sample(
         tree = _run(
             draws, step=step, model=model, compile_kwargs=compile_kwargs, stored=stored, **kwargs
         )
+    tree = without(tree, passing)
     if kwargs.get("compute_convergence_checks", True):
         warn_of_signs(tree, step, user)
     return add_log_likelihood(tree, step, model, user, names) if names else tree
@@ -212,38 +213,6 @@ def _with_step(
         if step.is_alone:
             return linear, step
     return user, AugmentedGibbs(vars, model=user, **options)
-
-
-def _leave_out_whitened(
-    step: PythonGibbs, model: Model, user: Model, kwargs: dict[str, Any]
-) -> None:
-    """Record no whitened values that are not those of PyMC's definition.
-
-    They are those of processes in linear time whose inputs are not sorted, and of processes on
-    grids. PyMC defines them by the Cholesky factor in the order of the data, a dense matrix.
-    """
-    # PyMC's log likelihood takes all variables that are sampled.
-    known = model if (kwargs.get("idata_kwargs") or {}).get("log_likelihood") else user
-    own = [rv.name for rv in model.free_RVs if rv.name not in known.named_vars]
-    lost = [rv.name for rv in user.free_RVs if rv.name not in model.named_vars]
-    unordered = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
-    recorded = kwargs.get("var_names") or [*(var.name for var in model.unobserved_RVs), *lost]
-    left_out = {*own, *lost, *unordered}
-    if left_out.isdisjoint(recorded):
-        return
-    kwargs["var_names"] = [name for name in recorded if name not in left_out]
-    tail = (
-        "for which draws of the whitened values take a dense factorisation; the result lacks them, "
-        "so that pm.sample_posterior_predictive would draw the process from its prior"
-    )
-    named = {
-        f"expected few inputs, found a grid of many, {tail}": lost,
-        f"expected sorted inputs, found inputs in no order, {tail}. Sort the rows of the data by "
-        "the input": unordered,
-    }
-    for sentence, names in named.items():
-        if listed := ", ".join(repr(name) for name in names if name in recorded):
-            warnings.warn(f"{listed}: {sentence}", UserWarning, stacklevel=3)
 
 
 def _run(
@@ -382,10 +351,19 @@ def _check_keywords(
         )
 
 
-def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
-    """Warn that PyMC's pointwise log likelihood lacks potentials; raise if it would be empty."""
+def _check_log_likelihood(
+    model: Model, sites: Collection[str], asked: Any, *, sparse: bool
+) -> None:
+    """Warn that PyMC's pointwise log likelihood lacks potentials; raise if there would be none."""
     if not asked:
         return
+    starts = [rv.name for rv, start in model.rvs_to_initial_values.items() if start is not None]
+    if starts and not sparse:
+        raise AugmentationError(
+            "idata_kwargs['log_likelihood']: expected no initval=… in the model, which PyMC's "
+            f"function cannot copy, found one of {starts}; leave it out, and pass "
+            "initvals={…} to pac.sample"
+        )
     potentials = [potential.name for potential in model.potentials if potential.name in sites]
     what = (
         "expected densities of observed variables, since pm.compute_log_likelihood knows no other "

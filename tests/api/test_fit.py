@@ -295,10 +295,20 @@ def test_a_scale_that_collapses_is_told(between, whitened):
     """Means of the groups are equal, or not: only then is zero no maximum of the evidence."""
     noise, group = np.tile([-1.0, 0.2, 0.8], 6), np.repeat(np.arange(6), 3)
     with pm.Model():
-        sd = pm.HalfNormal("sd", 1.0)
+        sd = pm.HalfNormal("sd", 1.0, shape=1 if whitened else ())
         effects = sd * pm.Normal("z", shape=6) if whitened else pm.Normal("a", 0, sd, shape=6)
         pm.Normal("y", effects[group], 1.0, observed=noise + between * (group - 2.5))
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             pac.fit("vgp", progressbar=False)
     assert any("as good as zero" in str(w.message) for w in told) == (between == 0.0)
+
+
+def test_weights_of_two_components_are_no_scale():
+    with pm.Model():
+        w, a = pm.Dirichlet("w", [5.0, 2.0]), pm.Normal("a", 0.0, 1.0)
+        parts = [pm.Normal.dist(a, 1.0), pm.Normal.dist(a, 8.0)]
+        pm.Mixture("y", w, parts, observed=[-1.0, 0.0, 0.5, 1.0, 20.0])
+        fit = pac.fit("vgp", progressbar=False)
+    assert fit.converged
+    assert 0.1 < fit.theta["w"][1] < 0.5

@@ -563,10 +563,12 @@ def test_an_offset_is_given_at_the_new_inputs():
 
     def write(as_offset):
         with pm.Model() as model:
+            # The prior means of other latents are theirs, and no part of the offset.
+            a = pm.Normal("a", 0.4, 0.3)
             gp = pm.gp.Latent(
-                mean_func=pm.gp.mean.Constant(0.4), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8)
+                mean_func=pm.gp.mean.Constant(a), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8)
             )
-            f, b = gp.prior("f", X=X), pm.Normal("b", 0, 1)
+            f, b = gp.prior("f", X=X), pm.Normal("b", pm.Normal("c", 0.7, 1.0), 1.0)
             if as_offset:
                 mu = pm.math.exp(b + f + np.log(exposure))
             else:
@@ -597,6 +599,34 @@ def test_an_offset_is_given_at_the_new_inputs():
     f_new = pac.predict(tree, gp, new, model=model, random_seed=4).predictions["f"].values[0]
     eta = f_new + tree.posterior["b"].values[0][:, None] + log
     np.testing.assert_allclose(drawn["y_mean"], np.exp(eta).mean(axis=0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("alpha", [2.5, None])
+def test_an_offset_of_a_negative_binomial_is_one_of_its_log_mean(alpha):
+    X, exposure = np.linspace(-1.0, 1.0, 12)[:, None], np.arange(1.0, 13.0)
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        mu = exposure * pm.math.exp(gp.prior("f", X=X))
+        size = pm.HalfNormal("alpha", 5.0) if alpha is None else alpha
+        pm.NegativeBinomial("y", mu=mu, alpha=size, observed=np.arange(12))
+        log = np.log([1.0, 2.0, 5.0])
+        fit = pac.fit("vgp", progressbar=False)
+        posterior = fit.sample(40, random_seed=2)["posterior"].to_dataset()
+        if alpha is None:
+            posterior["alpha"] = ("chain", "draw"), np.linspace(0.7, 3.0, 40)[None]
+        tree = xr.DataTree.from_dict({"posterior": posterior})
+        f_new = pac.predict(tree, gp, X[:3] + 0.1, random_seed=4).predictions["f"].values[0]
+        drawn = pac.predict(tree, gp, X[:3] + 0.1, "y", offset=log, random_seed=4).predictions
+        np.testing.assert_allclose(drawn["y_mean"], np.exp(f_new + log).mean(axis=0), rtol=1e-9)
+        latent = pac.predict(fit, gp, X[:3] + 0.1).predictions
+        expected = np.exp(latent["f_mean"] + log + 0.5 * latent["f_std"] ** 2)
+        found = pac.predict(fit, gp, X[:3] + 0.1, "y", offset=log).predictions["y_mean"]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pm.Model():
+        f = gp.prior("f", X=X)
+        pm.ZeroInflatedNegativeBinomial("y", 0.7, pm.math.exp(f), 2.0, observed=np.arange(12))
+        with pytest.raises(pac.AugmentationError, match=r"offset: expected none for .* binomial"):
+            pac.predict(tree, gp, X[:3] + 0.1, "y", offset=log)
 
 
 # -- a fit and a model that do not belong together ------------------------------------------------

@@ -177,6 +177,11 @@ def test_log_likelihood_has_no_data_of_potentials():
         pytest.warns(UserWarning, match=r"found the potentials \['lost'\] too"),
     ):
         pac.sample(2, model=model, callback=lambda trace, draw: 1 / 0, **asked)
+    # PyMC's function cannot copy a model with a start: told before the draws, too.
+    with pm.Model() as started:
+        pm.Normal("y", pm.Normal("b", initval=0.3), 1.0, observed=[1.0])
+    with pytest.raises(pac.AugmentationError, match=r"expected no initval=.* found one of \['b'\]"):
+        pac.sample(2, model=started, **asked)
 
 
 @pytest.mark.parametrize("options", [{"hyper_sampler": "nuts"}, {"sweeps": 2}])

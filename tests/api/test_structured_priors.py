@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from pymc_augconj.api.step_choices import choose_updates
 from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.latents import choice
 from pymc_augconj.python_mode import python_mode
+from pymc_augconj.recognition.latents import normal
+from pymc_augconj.recognition.processes import other_graphs
 from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 
 N = 8
@@ -164,16 +167,51 @@ def test_the_map_of_the_reproducer_is_no_hyperparameter():
     assert sd.min() > 0.1
 
 
-def test_a_sample_of_a_walk_comes_with_its_names(tmp_path):
+def test_a_sample_of_a_walk_comes_with_its_names():
     idata = pac.sample(
         20, tune=20, chains=1, cores=1, model=written(walk, binary), random_seed=1, **QUIET
     )
     assert idata.posterior["z"].shape == (1, 20, N)
-    fit = pac.fit("cavi", model=written(walk, binary), **QUIET)
-    fit.save(tmp_path / "walk.npz")
-    loaded = pac.Approximation.load(tmp_path / "walk.npz")
-    np.testing.assert_allclose(loaded.mean["z"], fit.mean["z"])
-    np.testing.assert_allclose(loaded.std["z"], fit.std["z"])
+
+
+def process(inputs):
+    kernel = pm.gp.cov.Matern32(1, 3.0) * pm.gp.cov.Cosine(1, 9.0)
+    pm.gp.Latent(cov_func=kernel).prior("z", inputs[:, None])
+
+
+def on_axes():
+    kernels = [pm.gp.cov.Matern32(1, 1.0)] * 2
+    pm.gp.LatentKron(cov_funcs=kernels).prior("z", [np.arange(N / 2)[:, None], np.eye(2)[:, :1]])
+
+
+KINDS = {
+    "precision": lambda: walk(0.5),
+    "intrinsic": lambda: pm.ICAR("z", W=W),
+    "markov": lambda: process(np.arange(N)),
+    "markov, unsorted": lambda: process(np.roll(np.arange(N), 3)),
+    "kronecker": on_axes,
+    "pivots": lambda: pac.Vecchia(
+        "z", X=np.arange(N)[:, None] / 9, cov_func=pm.gp.cov.Matern32(1, 1.0), neighbours=3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_saved_or_pickled_fit_of_every_kind_draws_the_same(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(other_graphs, "_FEWEST", 5)
+    monkeypatch.setattr(other_graphs, "_FEWEST_UNORDERED", 5)
+    monkeypatch.setattr(normal, "_FEWEST", 5)
+    with pm.Model() as model:
+        KINDS[name]()
+        pm.Bernoulli("y", logit_p=model["z"], observed=np.arange(N) % 3 == 0)
+    fit = pac.fit("vgp", model=model, **QUIET)
+    assert fit._latents.prior.blocks[0].block.kind == name.partition(",")[0]
+    fit.save(tmp_path / "fit.npz")
+    pickled = pickle.loads(pickle.dumps(fit))
+    for other in (pac.Approximation.load(tmp_path / "fit.npz"), pickled):
+        np.testing.assert_allclose(other.std["z"], fit.std["z"], rtol=1e-9)
+        drawn = [each.sample(3, random_seed=1)["posterior"]["z"] for each in (other, fit)]
+        np.testing.assert_allclose(*drawn, rtol=1e-9, atol=1e-12)
 
 
 def test_scales_of_a_map_have_slices_along_axes_too():

@@ -12,13 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pymc.model import Model
+from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import are_vectors
 from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
-from pymc_augconj.point import Point
+from pymc_augconj.point import Argument, Point
+from pymc_augconj.recognition.graph.affine import op_name
 from pymc_augconj.recognition.recognizer import Recognition
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
@@ -61,6 +65,8 @@ class NewPredictors:
     overrides: dict[str, np.ndarray]
     start: Point
     new_offset: np.ndarray | None = None
+    #: Whether it is a negative binomial written by its mean, whose predictor is log μ − log α.
+    is_log_mean: bool = False
 
     @property
     def likelihood(self) -> MultiLikelihood:
@@ -109,8 +115,7 @@ class NewPredictors:
         found = []
         for p, numbers in enumerate(self.site.row_numbers):
             through = {name: self._through(name, p, point) for name in self.processes}
-            offset = self._offset(p, point, through, {name: m for name, (m, _) in means.items()})
-            rows = {}
+            rows: dict[int, np.ndarray] = {}
             for i, (block, read) in enumerate(zip(self.lgm.blocks, self.lgm.maps, strict=True)):
                 if block.name in self.processes:
                     continue
@@ -126,6 +131,13 @@ class NewPredictors:
                     raise self._refuse(p, self._differs(i))
                 if row.any():
                     rows[i] = row
+            offset: float | np.ndarray
+            if self.new_offset is not None:
+                offset = self.new_offset + self._of_prior_means(rows, point)
+                if self.is_log_mean:
+                    offset = offset - np.log(self.varying.get("alpha", self.params(point)["alpha"]))
+            else:
+                offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
             found.append(NewPredictor(through, offset, rows))
         return found
 
@@ -155,10 +167,8 @@ class NewPredictors:
         point: Point,
         through: Mapping[str, _Through],
         mean_old: Mapping[str, np.ndarray],
-    ) -> float | np.ndarray:
-        """Return the part of rest without latents, or the caller's offset for each new input."""
-        if self.new_offset is not None:
-            return self.new_offset
+    ) -> float:
+        """Return the part of rest without innovations."""
         offset = np.asarray(self.lgm.offset(point))[self.site.row_numbers[p]]
         parts = [mean_old[name][t.entries] @ t.coef for name, t in through.items()]
         means = np.sum(parts, axis=0)
@@ -172,6 +182,16 @@ class NewPredictors:
                 "new inputs as offset=… if it is data (such as the logarithm of an exposure)",
             )
         return float((offset - means)[0])
+
+    def _of_prior_means(self, rows: Mapping[int, np.ndarray], point: Point) -> float:
+        """Return the contribution of blocks whose innovations are zero.
+
+        Values of zero, which contribute nothing, have minus their prior means as innovations.
+        """
+        blocks = self.lgm.blocks
+        zeros = {Argument("value", b.name): np.zeros(b.total_size) for b in blocks}
+        pairs = [(row, blocks[i].mean) for i, row in rows.items()]
+        return sum(float(row @ mean({**point, **zeros})) for row, mean in pairs if mean is not None)
 
     def _differs(self, i: int) -> str:
         block = self.lgm.blocks[i]
@@ -195,6 +215,7 @@ class NewPredictors:
 
 def read_predictors(
     recognition: Recognition,
+    model: Model,
     processes: Sequence[str],
     observed: str | None,
     overrides: Mapping[str, np.ndarray],
@@ -202,7 +223,7 @@ def read_predictors(
     *,
     several: bool,
 ) -> NewPredictors:
-    """Return the predictors of the observed variable that depends on ``processes``.
+    """Return the predictors of the observed variable of ``model`` that depends on ``processes``.
 
     ``several`` says whether it has several predictors, or one. Raises AugmentationError if there is
     no such variable, or several and ``observed`` names none of them.
@@ -230,9 +251,26 @@ def read_predictors(
         raise AugmentationError(
             f"params: expected parameters of {site.likelihood.name} among {[*known]}, got {wrong}"
         )
+    by_mean = _is_by_mean(model, site.name)
+    if by_mean and new_offset is not None and site.likelihood.name != NegativeBinomial.name:
+        raise AugmentationError(
+            f"offset: expected none for a density around a negative binomial, as {site.label} "
+            f"({site.likelihood.name}) has it, whose predictor is no log mean; predict kind='f' "
+            "and add the other terms"
+        )
     return NewPredictors(
-        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset
+        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset, by_mean
     )
+
+
+def _is_by_mean(model: Model, name: str) -> bool:
+    """Return whether a variable is a negative binomial of a mean, p = σ(log α − log μ)."""
+    for v in ancestors([model[name]] if name in model.named_vars else []):
+        if op_name(v) == "NegBinomialRV":
+            p = v.owner.op.dist_params(v.owner)[1]
+            odds = p.owner.inputs[0] if op_name(p) == "Sigmoid" else p
+            return op_name(odds) == "Sub" and op_name(odds.owner.inputs[1]) == "Log"
+    return False
 
 
 def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, start: Point) -> Site:

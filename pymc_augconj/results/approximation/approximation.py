@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -95,7 +95,6 @@ class Approximation(Fit):
 
     # The recognised model, and its variables; neither pickled nor saved.
     _read = None
-    _graphs: ClassVar[tuple[str, ...]] = "_evaluate", "_pointwise"
 
     def keep_recognition(self, recognition: Any) -> None:
         """Let predictions use the parsed ``model`` while ``model`` is unchanged."""
@@ -255,10 +254,12 @@ class Approximation(Fit):
         Such a scale is far below its start, and the means of the latents that it scales are far
         below their standard deviations, which are those of the prior.
         """
+        # The weights of two components are one number of PyMC's point, too.
+        single = [h for h in lgm.hyperparameters if np.size(self.theta[h.name]) == 1]
         small = {
             h.value_name: h.name
-            for h in lgm.hyperparameters
-            if h.size == 1 and 0.0 < self.theta[h.name] < _NEAR_ZERO * starts[h.name]
+            for h in single
+            if 0.0 < self.theta[h.name] < _NEAR_ZERO * starts[h.name]
         }
         found: set[str] = set()
         for i, (block, A) in enumerate(zip(lgm.blocks, lgm.maps, strict=True) if small else ()):
@@ -267,7 +268,7 @@ class Approximation(Fit):
                 if np.mean(mean**2) < _NEAR_ZERO * np.mean(self._posterior.innovation_var(i)):
                     found |= own
         return [
-            f"{small[own]} = {float(self.theta[small[own]]):.2g} is as good as zero, where latents "
+            f"{small[own]} = {self.theta[small[own]].item():.2g} is as good as zero, where latents "
             "do not vary (lme4's 'singular fit'): larger values may be about as likely; use "
             "pac.sample or method='nested', which average over them"
             for own in sorted(found)

@@ -71,7 +71,7 @@ class NestedApproximation(Fit):
     _means: LatentMeans
     #: ``pac.sample``, which this folder does not import.
     sampler: ClassVar[Any]
-    _graphs = "_posterior", "_means", "model"
+    _keeps_model = True
 
     @property
     def nested(self) -> NestedPosterior:

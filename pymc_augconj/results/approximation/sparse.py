@@ -62,7 +62,6 @@ class SparseApproximation(Approximation):
     # Names of the processes' entries in PyMC's point.
     _value_names: dict[str, str] = field(default_factory=dict)
     _deterministics: LatentDraws | None = None
-    _graphs = "_evaluate", "_pointwise", "_processes", "_deterministics"
 
     @property
     def mean(self) -> xr.Dataset:
@@ -240,8 +239,9 @@ def approximation_of(
         names = {b.name: b.value_name for b in lgm.blocks if b.name in processes}
         return SparseApproximation(**facts, _value_names=names)
     sizes = {site.name: site.size for site in lgm.sites}
-    # A vector-valued observation has one log density.
-    shapes = {k: v.shape if v.size == sizes[k] else v.shape[:-1] for k, v in observed.items()}
+    # A vector-valued observation has one log density. Vectors with missing entries are flat.
+    candidates = [(k, shape) for k, v in observed.items() for shape in (v.shape[:-1], v.shape)]
+    shapes = {k: shape for k, shape in candidates if np.prod(shape, dtype=int) == sizes[k]}
     pointwise = PointwiseLogLikelihood(lgm, point, shapes)
     return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
 

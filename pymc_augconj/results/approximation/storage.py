@@ -26,6 +26,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors, block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.prediction.latent_draws import LatentMeans
@@ -44,7 +45,10 @@ _SCALARS = (
     *("message", "timings", "diagnostics", "random_seed"),
 )
 _OF_POINTS = ("x", "log_density", "weights", "h", "lam")
-_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind", "is_flat")
+_BLOCK = (
+    *("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind", "is_flat"),
+    "grid",
+)
 
 
 def save_state(state: Mapping[str, Any], path: str | Path) -> None:
@@ -63,8 +67,12 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
         meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
         arrays[f"scale.{i}"] = block.array
         arrays[f"mean.{i}"] = mean.constant
-        if block.block.entries is not None:
-            arrays[f"entries.{i}"] = block.block.entries
+        for key, index in (("entries", block.block.entries), ("order", block.block.order)):
+            if index is not None:
+                arrays[f"{key}.{i}"] = index
+        if (inputs := block.block.inputs) is not None:
+            arrays |= {f"table.{i}": inputs.table, f"orders.{i}": inputs.orders}
+            arrays[f"loadings.{i}"] = np.array(inputs.loadings, dtype=np.intp).reshape(-1, 2)
         for j, matrix in enumerate(mean.matrices.values()):
             arrays[f"mean.{i}.{j}"] = matrix
         arrays |= _map_arrays(f"full.{i}", full) | _map_arrays(f"merged.{i}", merged)
@@ -229,10 +237,15 @@ def _latents(
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
-        entries, array = arrays.get(f"entries.{i}"), np.asfortranarray(arrays[f"scale.{i}"])
+        array, inputs = np.asfortranarray(arrays[f"scale.{i}"]), None
+        if f"table.{i}" in arrays:
+            pairs = [(int(wave), int(column)) for wave, column in arrays[f"loadings.{i}"]]
+            inputs = MarkovInputs(arrays[f"table.{i}"], arrays[f"orders.{i}"].tolist(), pairs)
+        of_tuples = {key: tuple(facts.get(key, ())) for key in ("shape", "grid")}
         block = LatentBlock(
-            **{**facts, "shape": tuple(facts["shape"])}, scale=FixedValue(array), entries=entries
-        )
+            **{**facts, **of_tuples}, scale=FixedValue(array), inputs=inputs,
+            entries=arrays.get(f"entries.{i}"), order=arrays.get(f"order.{i}"),
+        )  # fmt: skip
         blocks.append(block_prior(block, array, jitter))
         matrices = {name: arrays[f"mean.{i}.{j}"] for j, name in enumerate(others)}
         means.append(AffineMean(arrays[f"mean.{i}"], matrices))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from html import escape
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -55,18 +55,16 @@ class Fit:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
 
-    # Fields with graphs of the model.
-    _graphs: ClassVar[tuple[str, ...]] = ()
+    # Whether a pickled fit has its model.
+    _keeps_model = False
 
     def __getstate__(self) -> dict[str, Any]:
+        # By cloudpickle, as in PyMC's worker processes: graphs and factors have local functions.
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        # By cloudpickle, as in PyMC's own worker processes.
-        graphs = cloudpickle.dumps({name: state.pop(name) for name in self._graphs})
-        return state | {"model": None, "_graphs": graphs}
+        return {"state": cloudpickle.dumps(state if self._keeps_model else state | {"model": None})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        graphs = cloudpickle.loads(state.pop("_graphs"))
-        self.__dict__.update(state | graphs)
+        self.__dict__.update(cloudpickle.loads(state["state"]))
 
     def save(self, path: str | Path) -> None:
         """Write the approximation to a NumPy archive; nothing in it is executable.

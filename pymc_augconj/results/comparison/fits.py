@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,15 @@ def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
             groups[name] = groups[name].assign_coords(chain=np.arange(len(trees)))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = dict(trees[0].attrs)
+    return tree
+
+
+def without(tree: xr.DataTree, names: Collection[str]) -> xr.DataTree:
+    """Return draws without some variables, in all groups of draws."""
+    for group in ("posterior", "warmup_posterior", _REST) if names else ():
+        if group in getattr(tree, "children", ()):
+            draws = tree[group].to_dataset()
+            tree[group].dataset = draws[[name for name in draws if name not in names]]
     return tree
 
 

@@ -268,15 +268,31 @@ def test_predictions_at_some_cells_of_a_grid_take_the_whole_matrix():
     assert GridProcess.find(model, "f") is None
 
 
-def test_the_log_likelihood_takes_the_variables_that_are_sampled():
-    model = a_model(lambda: cov.ExpQuad(2, ls=[0.8, 1.3]), a_grid(5, 4))
+@pytest.mark.parametrize("var_names", [None, ["f"]])
+@pytest.mark.parametrize("form", ["grid", "unsorted"])
+def test_log_likelihoods_of_draws_without_whitened_values(form, var_names, monkeypatch):
+    monkeypatch.setattr(other_graphs, "_FEWEST", 5)
+    monkeypatch.setattr(other_graphs, "_FEWEST_UNORDERED", 5)
+    if form == "grid":
+        X, kernel = a_grid(5, 4), lambda: cov.ExpQuad(2, ls=[0.8, 1.3])
+    else:
+        X, kernel = a_grid(20)[np.random.default_rng(2).permutation(20)], lambda: cov.Matern32(1, 1)
+    quiet = {"progressbar": False, "compute_convergence_checks": False}
     with pytest.warns((UserWarning, FutureWarning)):
         tree = pac.sample(
-            3, tune=5, chains=1, model=model, idata_kwargs={"log_likelihood": True},
-            progressbar=False, compute_convergence_checks=False,
+            3, tune=5, chains=1, model=a_model(kernel, X), var_names=var_names,
+            idata_kwargs={"log_likelihood": True}, **quiet,
         )  # fmt: skip
-    assert tree["log_likelihood"]["y"].shape == (1, 3, 20)
-    assert "f_rotated_" not in tree["posterior"]
+    assert set(tree["posterior"].data_vars) == {"f"}
+    assert set(tree["posterior"].dims) == {"chain", "draw", "f_dim_0"}
+    # The remedy that the warning names.
+    with pm.Model() as other:
+        pm.Poisson("y", pm.math.exp(0.3 * pm.Flat("f", shape=20)), observed=np.arange(20) % 4)
+    with pac.without_compilation():
+        expected = pm.compute_log_likelihood(
+            tree, model=other, extend_inferencedata=False, progressbar=False
+        )
+    np.testing.assert_allclose(tree["log_likelihood"]["y"], expected["y"], rtol=1e-10)
 
 
 @pytest.mark.parametrize(

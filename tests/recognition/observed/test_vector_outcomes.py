@@ -201,6 +201,11 @@ def test_missing_entries_are_the_closed_form():
     # Negative control: rows without their missing entries do not depend on each other otherwise.
     apart = np.linalg.solve(noise[np.ix_(seen, seen)], total[np.ix_(seen, ~seen)]).T @ y
     assert np.abs(apart - gain @ y).max() > 0.1
+    # The log likelihood has a density of each row, of its entries seen and drawn.
+    tree = pac.fit("vgp", model=model, progressbar=False).sample(3, log_likelihood=True)
+    away = tree["posterior"]["y"].values[0] - tree["posterior"]["mu"].values[0][:, None]
+    of_rows = stats.multivariate_normal.logpdf(away, np.zeros(3), COV)
+    np.testing.assert_allclose(tree["log_likelihood"]["y_observed"][0], of_rows, rtol=1e-9)
 
 
 # -- processes that a model has integrated out ----------------------------------------------------
