@@ -495,7 +495,7 @@ def test_which_solvers_are_made():
 
 def test_one_type_is_compiled_for_all():
     found = set()
-    for build in (centred_effects, slopes, two_groups):
+    for build in (centred_effects, slopes, two_groups, observed_processes):
         step, loop, _ = both(build)
         for order in "CF":
             for move in ("collapsed", "likelihood"):
