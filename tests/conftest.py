@@ -25,8 +25,12 @@ get_context("forkserver").set_forkserver_preload(["pymc_augconj"])
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is imported out of the collections of garbage, of which graphs make much."""
+    """Leave what is imported out of the collections of garbage, of which graphs make much.
+
+    Collections of all that is left took 5 % of the time: they come after ten times as many others.
+    """
     gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
