@@ -20,6 +20,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
+from tests.modes import STRAIGHT
 
 LARGEST_SHOWN = 6  # entries of each variable that enter the statistics
 
@@ -66,23 +67,25 @@ class JointDistribution:
         )
         log_likelihood = model.logp(vars=model.observed_RVs)
 
-        def compiled(inputs, graphs, seed=None):
+        def compiled(inputs, graphs, mode=STRAIGHT, seed=None):
             return pm.pytensorf.compile(
-                inputs, graphs, random_seed=seed, mode=python_mode(), on_unused_input="ignore"
+                inputs, graphs, random_seed=seed, mode=mode, on_unused_input="ignore"
             )
 
         def over_many(variables):
             return {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in variables}
 
-        self._prior = compiled([], unconstrained, seed)
+        # Draws gain nothing by rewriting, which takes as long as hundreds of them.
+        self._prior = compiled([], unconstrained, seed=seed)
         # Of many points in one call: uncompiled, what a call costs is its number of operations.
         points, data = over_many(values.values()), over_many(self._data)
         self._forward = compiled(
-            [*points.values()], vectorize_graph(observed, replace=points), seed + 1
+            [*points.values()], vectorize_graph(observed, replace=points), seed=seed + 1
         )
         self._log_likelihood = compiled(
             [*points.values(), *data.values()],
             vectorize_graph(log_likelihood, replace={**points, **data}),
+            python_mode(),
         )
 
     def prior(self, draws: int) -> list[dict[str, np.ndarray]]:
