@@ -751,9 +751,9 @@ def test_the_joint_distribution_is_kept(native, build):
 @pytest.mark.parametrize(
     ("build", "wrong", "size"),
     [
-        (slopes, {"factor": 2.0}, (20, 2)),
+        (slopes, {"factor": 2.0}, (12, 2)),
         (rates_and_priors, {"tilt": 3.0}, (20, 2)),
-        (items, {"shift": 1}, (20, 2)),
+        (items, {"shift": 1}, (12, 2)),
         (classes, {"follows": False, "steps": 10}, (40, 4)),
     ],
 )
