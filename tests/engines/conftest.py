@@ -6,7 +6,8 @@ the American Statistical Association 99.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -19,10 +20,28 @@ from pytensor.graph.replace import _vectorize_node, graph_replace, vectorize_gra
 from pytensor.tensor.random.op import RandomVariable
 
 import pymc_augconj as pac
+from pymc_augconj.engines.gibbs import parts
+from pymc_augconj.latents import choice
+from pymc_augconj.latents.by_gram import GramPattern
 from pymc_augconj.python_mode import python_mode
 from tests.modes import STRAIGHT
 
 LARGEST_SHOWN = 6  # entries of each variable that enter the statistics
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patterns_once() -> Iterator[None]:
+    """Find the pattern of the same maps once: a joint distribution test starts a hundred chains."""
+    known: dict[bytes, GramPattern] = {}
+
+    def pattern(maps):
+        key = pickle.dumps(maps)
+        return known[key] if key in known else known.setdefault(key, GramPattern(maps))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parts, choice):
+            patch.setattr(module, "GramPattern", pattern)
+        yield
 
 
 class JointDistribution:
