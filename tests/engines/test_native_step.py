@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -12,12 +12,14 @@ import pytest
 from numba import typeof
 
 import pymc_augconj as pac
+from pymc_augconj.api import report
 from pymc_augconj.auxiliary.polya_gamma import distribution
 from pymc_augconj.engines.gibbs.native import rows as native_rows
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.python_mode.tape import NoTapeError
+from tests.api.conftest import recalling
 
 STEPS = 40
 # Of states along so many steps, whose data are of the order of one; each step adds rounding and
@@ -423,10 +425,23 @@ def _one_kernel(monkeypatch):
     monkeypatch.setattr(distribution, "MANY", 0)
 
 
-def both(build, tune=30, **options):
-    """Return a tuned step and its loop, and where they are."""
+@pytest.fixture(scope="module", autouse=True)
+def _read_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "read_model", recalling(report.read_model))
+        yield
+
+
+@cache
+def model_of(build):
     with pm.Model() as model:
         build()
+    return model
+
+
+def both(build, tune=30, **options):
+    """Return a tuned step and its loop, and where they are."""
+    model = model_of(build)
     step = pac.AugmentedGibbs(model=model, **options)
     point = model.initial_point()
     step.setup_chain(np.random.default_rng(1), tune, 0 if tune else 1)
