@@ -11,7 +11,7 @@ from pymc_augconj.latents import by_neighbours
 from pymc_augconj.latents.by_neighbours import IncompletePosterior, IncompleteSolver
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER, STEPS = 25, 10, 5
+CHAINS, FEWER, STEPS = 15, 10, 5
 X = np.random.default_rng(0).uniform(size=(9, 2))
 # A point has no observation, another has two.
 ROWS = np.r_[0:8, 3]
