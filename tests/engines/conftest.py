@@ -20,18 +20,23 @@ from pytensor.graph.replace import _vectorize_node, graph_replace, vectorize_gra
 from pytensor.tensor.random.op import RandomVariable
 
 import pymc_augconj as pac
+from pymc_augconj.api import report
 from pymc_augconj.engines.gibbs import parts
 from pymc_augconj.latents import choice
 from pymc_augconj.latents.by_gram import GramPattern
 from pymc_augconj.python_mode import python_mode
+from tests.api.conftest import recalling
 from tests.modes import STRAIGHT
 
 LARGEST_SHOWN = 6  # entries of each variable that enter the statistics
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _patterns_once() -> Iterator[None]:
-    """Find the pattern of the same maps once: a joint distribution test starts a hundred chains."""
+def _once() -> Iterator[None]:
+    """Read a model once, and find the pattern of the same maps once.
+
+    A joint distribution test starts a hundred chains.
+    """
     known: dict[bytes, GramPattern] = {}
 
     def pattern(maps):
@@ -41,6 +46,7 @@ def _patterns_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (parts, choice):
             patch.setattr(module, "GramPattern", pattern)
+        patch.setattr(report, "read_model", recalling(report.read_model))
         yield
 
 

@@ -12,14 +12,12 @@ import pytest
 from numba import typeof
 
 import pymc_augconj as pac
-from pymc_augconj.api import report
 from pymc_augconj.auxiliary.polya_gamma import distribution
 from pymc_augconj.engines.gibbs.native import rows as native_rows
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.python_mode.tape import NoTapeError
-from tests.api.conftest import recalling
 
 STEPS = 40
 # Of states along so many steps, whose data are of the order of one; each step adds rounding and
@@ -423,13 +421,6 @@ MODELS = (
 def _one_kernel(monkeypatch):
     """Draw PG(1, c) as the loop does, also few of them."""
     monkeypatch.setattr(distribution, "MANY", 0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _read_once():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "read_model", recalling(report.read_model))
-        yield
 
 
 @cache
