@@ -9,7 +9,7 @@ import pytest
 from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_augconj.api import fit, predict
+from pymc_augconj.api import fit, predict, report
 from pymc_augconj.recognition.recognizer import Recognition
 
 MOST_KEPT = 8  # readings, which hold the model's arrays
@@ -18,7 +18,7 @@ MOST_KEPT = 8  # readings, which hold the model's arrays
 @pytest.fixture(scope="module", autouse=True)
 def _read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fit, predict):
+        for module in (fit, predict, report):
             patch.setattr(module, "read_model", recalling(module.read_model))
         yield
 

@@ -79,7 +79,8 @@ def test_draws_and_given_axes_and_inputs():
     np.testing.assert_allclose(mean, expected.predictions["f_mean"].values[[1, 2, 0]])
 
 
-def test_map_of_two_inputs():
+def test_map_of_two_inputs(monkeypatch):
+    monkeypatch.setattr("pymc_augconj.api.plot_fit._SIDE", 10)
     _, gp, fit = fitted(2)
     ax = pac.plot_fit(fit, gp, "y")
     points = ax.collections[-1].get_offsets()

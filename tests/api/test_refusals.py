@@ -236,7 +236,7 @@ def test_draws_without_a_scale_are_told(groups, caplog):
         tau = pm.HalfFlat("tau")
         a = pm.Normal("a", pm.Flat("mu"), tau, shape=groups)
         pm.Normal("y", a[group], pm.HalfNormal("sigma", 1.0), observed=rng.normal(size=group.size))
-        pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+        pac.sample(400, chains=2, random_seed=1, progressbar=False)
         with warnings.catch_warnings(record=True, action="always") as warned:
             pac.fit("nested", progressbar=False)
     assert any("'tau'" in str(each.message) for each in warned) == (groups == 2)

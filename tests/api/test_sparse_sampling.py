@@ -488,7 +488,7 @@ def test_log_likelihood_of_draws(Z):
     model, gp = make(poisson)
     with model:
         idata = pac.sample(
-            300, tune=100, chains=2, gp=gp, inducing=Z, random_seed=1,
+            100, tune=50, chains=2, gp=gp, inducing=Z, random_seed=1,
             idata_kwargs={"log_likelihood": ["y"]}, **QUIET,
         )  # fmt: skip
     found = idata["log_likelihood"]["y"]

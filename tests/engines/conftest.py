@@ -6,7 +6,8 @@ the American Statistical Association 99.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -19,9 +20,34 @@ from pytensor.graph.replace import _vectorize_node, graph_replace, vectorize_gra
 from pytensor.tensor.random.op import RandomVariable
 
 import pymc_augconj as pac
+from pymc_augconj.api import report
+from pymc_augconj.engines.gibbs import parts
+from pymc_augconj.latents import choice
+from pymc_augconj.latents.by_gram import GramPattern
 from pymc_augconj.python_mode import python_mode
+from tests.api.conftest import recalling
+from tests.modes import STRAIGHT
 
 LARGEST_SHOWN = 6  # entries of each variable that enter the statistics
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _once() -> Iterator[None]:
+    """Read a model once, and find the pattern of the same maps once.
+
+    A joint distribution test starts a hundred chains.
+    """
+    known: dict[bytes, GramPattern] = {}
+
+    def pattern(maps):
+        key = pickle.dumps(maps)
+        return known[key] if key in known else known.setdefault(key, GramPattern(maps))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parts, choice):
+            patch.setattr(module, "GramPattern", pattern)
+        patch.setattr(report, "read_model", recalling(report.read_model))
+        yield
 
 
 class JointDistribution:
@@ -66,23 +92,25 @@ class JointDistribution:
         )
         log_likelihood = model.logp(vars=model.observed_RVs)
 
-        def compiled(inputs, graphs, seed=None):
+        def compiled(inputs, graphs, mode=STRAIGHT, seed=None):
             return pm.pytensorf.compile(
-                inputs, graphs, random_seed=seed, mode=python_mode(), on_unused_input="ignore"
+                inputs, graphs, random_seed=seed, mode=mode, on_unused_input="ignore"
             )
 
         def over_many(variables):
             return {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in variables}
 
-        self._prior = compiled([], unconstrained, seed)
+        # Draws gain nothing by rewriting, which takes as long as hundreds of them.
+        self._prior = compiled([], unconstrained, seed=seed)
         # Of many points in one call: uncompiled, what a call costs is its number of operations.
         points, data = over_many(values.values()), over_many(self._data)
         self._forward = compiled(
-            [*points.values()], vectorize_graph(observed, replace=points), seed + 1
+            [*points.values()], vectorize_graph(observed, replace=points), seed=seed + 1
         )
         self._log_likelihood = compiled(
             [*points.values(), *data.values()],
             vectorize_graph(log_likelihood, replace={**points, **data}),
+            python_mode(),
         )
 
     def prior(self, draws: int) -> list[dict[str, np.ndarray]]:

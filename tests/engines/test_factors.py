@@ -35,7 +35,7 @@ from pymc_augconj.plan import Factors
 from pymc_augconj.python_mode.tape import NoTapeError
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER, FEWEST = 45, 22, 12
+CHAINS, FEWER, FEWEST = 45, 22, 8
 
 _RNG = np.random.default_rng(3)
 N = 14

@@ -13,7 +13,7 @@ from pymc_augconj.latents.by_observations import ObservationPosterior
 from pymc_augconj.latents.by_precision import FactorPosterior
 
 STANDARD_ERRORS = 5.0
-CHAINS, STEPS = 40, 5
+CHAINS, STEPS = 30, 5
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 DESIGN = np.random.default_rng(20_260_801).normal(size=(10, 2))
 exp, ordered = pm.math.exp, pm.distributions.transforms.ordered
@@ -132,7 +132,7 @@ def test_trajectories_over_a_map_do(joint_distribution, monkeypatch, factor, kep
     monkeypatch.setattr(HeldSites, "fit_badly", True)
     # Small maps are dense otherwise.
     monkeypatch.setattr(by_precision, "_CALLS", 0.0)
-    z = joint_distribution(map_of_counts, seed=5).z_scores(CHAINS // 4, STEPS)
+    z = joint_distribution(map_of_counts, seed=5).z_scores(CHAINS // 3, STEPS)
     assert all(abs(value) < STANDARD_ERRORS for value in z.values()) == kept
 
 

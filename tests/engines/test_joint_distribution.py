@@ -3,7 +3,8 @@
 Each model is simulated as it is: draw everything from the prior, then alternate one step given
 the observations with new observations given the latents. If the step is exact, every function of
 parameters and observations keeps its distribution. About 60 comparisons a model; at five standard
-errors the whole file raises a false alarm about once in a thousand seeds.
+errors, those of the thirty means of chains, false alarms are rare. The negative controls are found
+with as many chains.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER = 45, 20
+CHAINS, FEWER = 30, 20
 
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 _RNG = np.random.default_rng(20_260_801)
@@ -399,7 +400,7 @@ def test_allocations_that_ignore_the_observations_do_not(joint_distribution, mon
 def test_a_wrong_step_does_not(joint_distribution, wrong, mistake, factor):
     joint = joint_distribution(poisson_sigmoid, seed=2, sites="augmented")
     getattr(wrong, mistake)(joint.step, factor)
-    z = joint.z_scores(2 * CHAINS)
+    z = joint.z_scores(CHAINS)
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 

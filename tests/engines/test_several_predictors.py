@@ -188,7 +188,7 @@ def test_an_auxiliary_variable_that_is_not_refreshed_is_found_out():
             return known[group]
 
     data.how = Stale()
-    assert z_scores(draws_of(sampler, model, 6000), *EXACT[1:]).max() > 5.0
+    assert z_scores(draws_of(sampler, model, 3000), *EXACT[1:]).max() > 5.0
 
 
 @pytest.mark.parametrize(

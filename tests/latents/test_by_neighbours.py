@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,6 @@ from pymc_augconj.linalg.vecchia import Neighbours
 
 N, M = 60, 3
 X = np.random.default_rng(0).uniform(size=(N, 2))
-NEAR = Neighbours(X, M)
 A = RowSelection(np.random.default_rng(1).permutation(N)[: N - 5], np.full(N - 5, 0.8), N)
 COEFFICIENTS = DenseMap(np.asfortranarray(np.random.default_rng(2).normal(size=(N - 5, 2))))
 INTERCEPT = DenseMap(np.asfortranarray(1.0 + np.outer(np.linspace(0.0, 1.0, N - 5), [0.0, 0.5])))
@@ -29,14 +30,21 @@ def a_block(kind, size, **structure):
     )  # fmt: skip
 
 
-PROCESS = a_block("pivots", N, entries=NEAR.entries, order=NEAR.order)
 COLUMNS = a_block(DiagonalPrior.kind, 2)
 
 
+@cache
+def a_process():
+    """Return neighbours, whose search is to be compiled, and the block of their process."""
+    near = Neighbours(X, M)
+    return near, a_block("pivots", N, entries=near.entries, order=near.order)
+
+
 def a_prior(lengthscale, columns):
-    a, b = X[NEAR.lower[0]], X[NEAR.lower[1]]
+    near, process = a_process()
+    a, b = X[near.lower[0]], X[near.lower[1]]
     k = np.exp(-np.sqrt(((a - b) ** 2).sum(axis=-1)) / lengthscale)
-    blocks, maps = [block_prior(PROCESS, NEAR.precision(k))], [A]
+    blocks, maps = [block_prior(process, near.precision(k))], [A]
     if columns is not None:
         blocks.append(block_prior(COLUMNS, np.array([0.7, 2.0])))
         maps.append(columns)
@@ -49,7 +57,8 @@ def dense(prior, sites):
     """Return the precision and linear term of u and coefficients by their standard deviations."""
     process, *others = prior.blocks
     Q = np.zeros((N, N))
-    Q[tuple(NEAR.entries)] = process.array[: NEAR.entries.shape[1]]
+    entries = a_process()[0].entries
+    Q[tuple(entries)] = process.array[: entries.shape[1]]
     design = A.dense()
     for b, H in zip(others, prior.maps[1:], strict=True):
         Q = np.pad(Q, (0, b.block.size))
@@ -73,7 +82,7 @@ def test_draws_and_density(columns, unit):
     u = prior.innovations(rng.standard_normal(sum(b.total_size for b in blocks)))
     solver.augment(rng, prior, sites, u)
     found = solver.posterior(prior, sites)
-    order = np.r_[PROCESS.root_pattern.order, N : found.size]
+    order = np.r_[a_process()[1].root_pattern.order, N : found.size]
 
     Q, precision, linear = dense(prior, sites)
     assert np.log(prior.blocks[0].pivots).sum() == pytest.approx(np.linalg.slogdet(Q)[1])

@@ -412,7 +412,8 @@ def _summed(
     monomials, number = np.unique(code, return_inverse=True)
     width, depth = int(place.max(initial=0)) + 1, int(of.max(initial=0)) + 2
     triples, inverse = np.unique((number * width + place) * depth + of + 1, return_inverse=True)
-    total = np.bincount(inverse, weights=value, minlength=triples.size)
+    # NumPy counts in integers where nothing is summed, for which the loop would be compiled anew.
+    total = np.bincount(inverse, weights=value, minlength=triples.size).astype(float)
     triples, total = triples[total != 0.0], total[total != 0.0]
     pairs, of = np.divmod(triples, depth)
     return monomials[pairs // width], pairs % width, of - 1, total
