@@ -75,8 +75,8 @@ class ObservationOptions:
     ynew: Any = None
     #: The terms of the predictor at the new inputs other than the process and other Gaussian
     #: latents, shape (P,) or (), if they differ between observations: for example the logarithm of
-    #: an exposure. Hyperparameters are among these terms: where the predictor has one, predict
-    #: ``kind="f"`` and add it draw by draw.
+    #: an exposure. Refused where a hyperparameter is a term of the predictor: predict ``kind="f"``,
+    #: and add it draw by draw.
     offset: Any = None
     #: Parameters of the likelihood at the new inputs, by name, if they differ between the
     #: observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.

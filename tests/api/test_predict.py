@@ -622,6 +622,21 @@ def test_an_offset_of_a_negative_binomial_is_one_of_its_log_mean(alpha):
         expected = np.exp(latent["f_mean"] + log + 0.5 * latent["f_std"] ** 2)
         found = pac.predict(fit, gp, X[:3] + 0.1, "y", offset=log).predictions["y_mean"]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+        # Nor does the mean depend on another α.
+        given = {"offset": log, "params": {"alpha": 7.0}}
+        found = pac.predict(fit, gp, X[:3] + 0.1, "y", **given).predictions["y_mean"]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pm.Model():
+        pm.NegativeBinomial("y", mu=pm.math.exp(gp.prior("f", X=X)), alpha=2.5, observed=[3] * 12)
+        fit = pac.fit("vgp", progressbar=False)
+        same = [pac.predict(fit, gp, X[:3], "y", params=p) for p in ({}, {"alpha": 7.0})]
+        np.testing.assert_allclose(*(found.predictions["y_mean"] for found in same), rtol=1e-6)
+    with pm.Model():
+        mu = pm.math.exp(gp.prior("f", X=X) + pm.HalfNormal("s", 1.0) + np.log(exposure))
+        pm.Poisson("y", mu, observed=np.arange(12))
+        tree.posterior["s"] = tree.posterior["f_rotated_"][..., 0] ** 2
+        with pytest.raises(pac.AugmentationError, match=r"offset: expected .* found a term of 's'"):
+            pac.predict(tree, gp, X[:3] + 0.1, "y", offset=log)
     with pm.Model():
         f = gp.prior("f", X=X)
         pm.ZeroInflatedNegativeBinomial("y", 0.7, pm.math.exp(f), 2.0, observed=np.arange(12))

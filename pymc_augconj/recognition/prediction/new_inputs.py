@@ -134,10 +134,12 @@ class NewPredictors:
             offset: float | np.ndarray
             if self.new_offset is not None:
                 offset = self.new_offset + self._of_prior_means(rows, point)
-                if self.is_log_mean:
-                    offset = offset - np.log(self.varying.get("alpha", self.params(point)["alpha"]))
             else:
                 offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
+            if self.is_log_mean and (self.new_offset is not None or "alpha" in self.overrides):
+                before = np.ravel(self.site.params(point)["alpha"])[0]
+                now = self.varying.get("alpha", self.params(point)["alpha"])
+                offset = offset - np.log(now if self.new_offset is not None else now / before)
             found.append(NewPredictor(through, offset, rows))
         return found
 
@@ -258,9 +260,32 @@ def read_predictors(
             f"({site.likelihood.name}) has it, whose predictor is no log mean; predict kind='f' "
             "and add the other terms"
         )
+    if new_offset is not None:
+        _refuse_hyperparameters(lgm, site, recognition.start, by_mean=by_mean)
     return NewPredictors(
         lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset, by_mean
     )
+
+
+def _refuse_hyperparameters(
+    lgm: LatentGaussianModel, site: Site, start: Point, *, by_mean: bool
+) -> None:
+    """Refuse an offset in place of a term that depends on a hyperparameter.
+
+    Terms of prior means, and log α of a negative binomial, are known apart from it.
+    """
+    known = {name for b in lgm.blocks if b.mean is not None for name in b.mean.names}
+    known.update(site.params.names if by_mean else ())
+    before = np.asarray(lgm.offset(start))[site.row_numbers]
+    for h in lgm.hyperparameters:
+        if h.value_name in lgm.offset.names and h.value_name not in known:
+            other = {**start, h.value_name: start[h.value_name] + 0.25}
+            if np.any(np.asarray(lgm.offset(other))[site.row_numbers] != before):
+                raise AugmentationError(
+                    f"offset: expected a predictor of latents and data alone, found a term of "
+                    f"{h.name!r} in that of {site.label}, which the offset would replace; predict "
+                    "kind='f' and add the other terms"
+                )
 
 
 def _is_by_mean(model: Model, name: str) -> bool:
