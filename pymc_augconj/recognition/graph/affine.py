@@ -15,6 +15,7 @@ from enum import Enum
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort, walk
@@ -28,12 +29,18 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from .functions import UNCONNECTED
+from .interpreter import Interpreter, NotInterpretedError
 from .rewrite import Variables, is_random, simplify, substitute
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
 _PIECEWISE_AFFINE = frozenset(
     {"Ceil", "Floor", "IntDiv", "Mod", "RoundHalfAwayFromZero", "RoundHalfToEven", "Sign", "Trunc"}
 )
+
+
+# Entries of the largest array, the multiple of bounds on rounding, and the relative difference, in
+# a test of values.
+_LARGEST_SHOWN, _MORE_THAN_ROUNDING, _SAME = 2**14, 10.0, 1e-7
 
 
 def depends_on(graphs: Variable | Variables, inputs: Variable | Collection[Variable]) -> bool:
@@ -98,12 +105,52 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     between = descendants(predictor, used)
     if any(has_misleading_derivative(var) or is_random(var) for var in between):
         return False
+    if _bends(predictor, used):
+        return False
     try:
         _, gradients = pullback(predictor, used)
     except (NotImplementedError, TypeError):
         # An op without a derivative: nothing shows that the predictor is affine.
         return False
     return not depends_on(gradients, used)
+
+
+def _bends(predictor: TensorVariable, inputs: Collection[TensorVariable]) -> bool:
+    """Return whether three values on a line show, by more than rounding, a function that is curved.
+
+    Derivatives show it too, in ten times as long. Values are those that scales and probabilities
+    may have; where there are none, nothing is shown.
+    """
+    reached = walk([predictor], lambda v: () if v in inputs or is_random(v) else _parents(v))
+    leaves = [
+        v for v in reached if v in inputs or is_random(v) or (v.owner is None and _is_free(v))
+    ]
+    if any(v.dtype != "float64" or None in v.type.shape for v in leaves):
+        return False
+    rng, fresh = np.random.default_rng(0), {v: v.type() for v in leaves}
+    try:
+        run = Interpreter(
+            substitute([predictor], fresh), [*fresh.values()], largest_array=_LARGEST_SHOWN
+        )
+        starts = [rng.uniform(0.3, 0.9, v.type.shape) for v in leaves]
+        steps = [rng.uniform(0.05, 0.1, v.type.shape) * (v in inputs) for v in leaves]
+        points = [[x + k * step for x, step in zip(starts, steps, strict=True)] for k in range(3)]
+        found = [[part for (part,) in run.with_rounding(*point)] for point in points]
+    except NotInterpretedError:
+        return False
+    (a, b, c), (of_a, of_b, of_c) = zip(*found, strict=True)
+    with np.errstate(invalid="ignore"):
+        rounding = _MORE_THAN_ROUNDING * (of_a + 2.0 * of_b + of_c)
+        rounding += _SAME * np.abs([a, b, c]).max(initial=0.0)
+        return bool(np.any(np.abs(a - 2.0 * b + c) > rounding))
+
+
+def _parents(var: Variable) -> Variables:
+    return () if var.owner is None else var.owner.inputs
+
+
+def _is_free(leaf: Variable) -> bool:
+    return not isinstance(leaf, Constant | SharedVariable)
 
 
 def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> str:

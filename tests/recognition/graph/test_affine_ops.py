@@ -67,3 +67,20 @@ def test_ops_tell_what_derivatives_tell(name, monkeypatch):
     found = affine.is_affine(graph, [f, b])
     monkeypatch.setattr(affine, "affine_by_its_ops", lambda *_: None)
     assert found is affine.is_affine(graph, [f, b]) is (name in AFFINE | UNKNOWN)
+    # Values show what is curved where they are; derivatives alone tell the same.
+    bends = affine._bends(graph, [f, b])
+    assert not (found and bends)
+    assert bends or name not in {*CURVED, "product", "quotient", "quadratic form", "solved with it"}
+    monkeypatch.setattr(affine, "_bends", lambda *_: False)
+    assert found is affine.is_affine(graph, [f, b]) is (name in AFFINE | UNKNOWN)
+
+
+@pytest.mark.parametrize("large", [1e3, 1e9, 1e15])
+def test_rounding_bends_nothing(large):
+    f, s = pt.vector("f", shape=(3,)), pt.scalar("s")
+    for graph in (
+        pt.log(pt.exp(f) * pt.constant(large**9, dtype="float64")) * s,
+        pt.sqrt(large * f) ** 2 - large * f,
+    ):
+        assert not affine._bends(graph, [f])
+    assert affine._bends(f + pt.exp(s) * f**2 / large, [f]) == (large == 1e3)

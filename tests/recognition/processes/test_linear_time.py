@@ -260,7 +260,7 @@ def test_a_trace_has_the_values_that_pymc_computes():
 def test_whitened_values_of_unordered_inputs_are_left_out():
     x = np.random.default_rng(3).permutation(inputs())
     model = a_model(READ["Matern32"][0], x, "Bernoulli")
-    with pytest.warns(UserWarning, match=r"Sort the rows of the data"):
+    with pytest.warns(UserWarning, match=r"sort the rows of the data"):
         draws = sampled(model)
     assert "f" in draws.posterior
     assert "f_rotated_" not in draws.posterior
