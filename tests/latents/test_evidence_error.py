@@ -290,6 +290,22 @@ def test_another_factorisation_agrees(kind):
     assert stopped >= 5  # of the others this check knows no digits itself
 
 
+def test_another_factorisation_knows_its_own_digits():
+    """Of a wide slope of large inputs one row in three tells nearly all, and the others differ."""
+    X = DenseMap(np.array([[1.0, -25083.0], [1.0, 179060.0], [1.0, -233940.0]], order="F"))
+    b = block("b", "dense", 1447.0**2 * np.array([[1.0, -0.53], [-0.53, 1.28]]))
+    prior, lam = LatentPrior(np.zeros(3), (b,), (X,), (X,)), np.array([4.3e-8, 1.2e-5, 8.6e-9])
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        h = np.array([2.1, -4262.0, 4.0]) * (1.0 + 0.1 * rng.standard_normal(3))
+        sites = SiteSum((MergedSites(h, lam, 0.0),))
+        D = prior.whitened_product(np.eye(2))
+        M = np.eye(2) + (D * lam) @ D.T
+        root = np.linalg.cholesky(M)
+        v = np.linalg.solve(M, D @ h) + np.linalg.solve(root.T, rng.standard_normal(2))
+        check_log_evidence(prior, sites, Coupling(3), v, float(exact(prior, sites)))
+
+
 @pytest.mark.parametrize(("between", "changes"), [(100, True), (1000, False)])
 def test_values_refused_between_settlements_add_up(between, changes):
     """Few values without digits in every window of tuning are many in all of tuning."""

@@ -57,14 +57,19 @@ def check_log_evidence(
     scaled = M * np.multiply.outer(unit, unit)
     try:
         inverse = np.linalg.inv(scaled)
+        # A product with the inverse would lose digits that elimination keeps.
+        mean = unit * np.linalg.solve(scaled, unit * (design @ h))
     except np.linalg.LinAlgError:
         return
     log_det = float(np.linalg.slogdet(scaled)[1] - 2.0 * np.log(unit).sum())
-    eta, away = v @ design, v - unit * (inverse @ (unit * (design @ h)))
+    eta, away = v @ design, v - mean
     squares = np.array([v @ weighted @ eta, v @ v, log_det, -(away @ M @ away)])
     constant, size = sites.constants
     found = constant + prior.log_flat + float(h @ eta - 0.5 * squares.sum())
-    magnitude = size + abs(h @ eta) + np.abs(squares).sum() + np.abs(inverse).sum()
+    # Of the terms before they cancel; M away has an error like that of M v − Φᵀh.
+    terms, far = np.abs(v) @ np.abs(design), np.abs(M) @ np.abs(v) + np.abs(design) @ np.abs(h)
+    magnitude = size + np.abs(h) @ terms + np.abs(v @ weighted) @ terms
+    magnitude += np.abs(squares).sum() + np.abs(inverse).sum() + 2.0 * np.abs(away) @ far
     error = EPS * h.size * float(magnitude) + prior.scale_error
     if error < SMALL_ERROR and not abs(found - log_evidence) <= _WRONG:
         names = " and ".join(repr(b.block.name) for b in prior.blocks)
