@@ -30,7 +30,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from .functions import UNCONNECTED
 from .interpreter import Interpreter, NotInterpretedError
-from .rewrite import Variables, is_random, simplify, substitute
+from .rewrite import Variables, down_to_random, is_random, simplify, substitute
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
 _PIECEWISE_AFFINE = frozenset(
@@ -121,9 +121,12 @@ def _bends(predictor: TensorVariable, inputs: Collection[TensorVariable]) -> boo
     Derivatives show it too, in ten times as long. Values are those that scales and probabilities
     may have; where there are none, nothing is shown.
     """
-    reached = walk([predictor], lambda v: () if v in inputs or is_random(v) else _parents(v))
     leaves = [
-        v for v in reached if v in inputs or is_random(v) or (v.owner is None and _is_free(v))
+        v
+        for v in down_to_random([predictor])
+        if v in inputs
+        or is_random(v)
+        or (v.owner is None and not isinstance(v, Constant | SharedVariable))
     ]
     if any(v.dtype != "float64" or None in v.type.shape for v in leaves):
         return False
@@ -143,14 +146,6 @@ def _bends(predictor: TensorVariable, inputs: Collection[TensorVariable]) -> boo
         rounding = _MORE_THAN_ROUNDING * (of_a + 2.0 * of_b + of_c)
         rounding += _SAME * np.abs([a, b, c]).max(initial=0.0)
         return bool(np.any(np.abs(a - 2.0 * b + c) > rounding))
-
-
-def _parents(var: Variable) -> Variables:
-    return () if var.owner is None else var.owner.inputs
-
-
-def _is_free(leaf: Variable) -> bool:
-    return not isinstance(leaf, Constant | SharedVariable)
 
 
 def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> str:

@@ -137,9 +137,9 @@ class NewPredictors:
             else:
                 offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
             if self.is_log_mean and (self.new_offset is not None or "alpha" in self.overrides):
-                before = np.ravel(self.site.params(point)["alpha"])[0]
-                now = self.varying.get("alpha", self.params(point)["alpha"])
-                offset = offset - np.log(now if self.new_offset is not None else now / before)
+                offset = offset - np.log(self.varying.get("alpha", self.params(point)["alpha"]))
+                if self.new_offset is None:  # which has that of the observations
+                    offset = offset + np.log(np.ravel(self.site.params(point)["alpha"])[0])
             found.append(NewPredictor(through, offset, rows))
         return found
 
