@@ -421,8 +421,12 @@ def warm_up() -> float:
         pm.Normal("z", a, 1.0, observed=[0.0, 0.5, 1.0])
     with pm.Model() as fixed:
         pm.Poisson("y", pm.math.exp(pm.Normal("b", 0.0, 1.0, shape=2)), observed=[1, 2])
+    with pm.Model() as shrunk:
+        scales = pm.HalfNormal("tau", 1.0) * pm.HalfCauchy("lam", 1.0, shape=12)
+        beta = pm.Normal("beta", 0.0, scales, shape=12)
+        pm.Normal("z", np.ones((2, 12)) @ beta, 1.0, observed=[0.0, 1.0])
     options: dict[str, Any] = {"progressbar": False, "quiet": True, "random_seed": 1}
     # Enough steps for the loop, see :mod:`.native_step`.
-    for each in (model, fixed):
+    for each in (model, fixed, shrunk):
         sample(300, model=each, chains=1, compute_convergence_checks=False, **options)
     return time.perf_counter() - begin
