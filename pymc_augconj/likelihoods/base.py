@@ -88,6 +88,8 @@ class Density(ABC):
     n_predictors: int = 1
     #: See :class:`Likelihood`.
     has_auxiliary: bool = False
+    #: Whether there is an ω, and held sites are better, as the compiled loop does not draw it.
+    prefers_held: bool = False
     #: False for a pseudo-likelihood, whose density does not sum to one over y.
     is_normalized: bool = True
     #: Whether y takes integer values only.

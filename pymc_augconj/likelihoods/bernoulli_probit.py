@@ -51,6 +51,7 @@ class BernoulliProbit(Likelihood):
     link = "probit"
     augmentation = "truncated normal N(η, 1)"
     discrete = True
+    prefers_held = True
     patterns = (Pattern("BernoulliRV", inputs=("p",), predictor="p", link="probit"),)
 
     def check(self, y: Array, params: Params) -> str | None:

@@ -38,6 +38,7 @@ class Logistic(SymmetricNoise):
 
     name = "Logistic"
     augmentation = "Pólya–Gamma PG(2, (y − η)/s)"
+    prefers_held = True
     patterns = (Pattern("LogisticRV", inputs=("mu", "s"), predictor="mu"),)
     draw = staticmethod(random_polya_gamma)
     mean = staticmethod(mean_polya_gamma)

@@ -39,6 +39,7 @@ class MaternNoise(NormalMixture):
 
     name = "Matérn noise"
     augmentation = "generalised inverse Gaussian"
+    prefers_held = True
     patterns = (Pattern("MaternNoiseRV", inputs=("nu", "mu", "rho"), predictor="mu"),)
     draw = staticmethod(random_generalized_inverse_gaussian)
     mean = staticmethod(mean_generalized_inverse_gaussian)

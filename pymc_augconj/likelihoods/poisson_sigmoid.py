@@ -47,6 +47,7 @@ class PoissonSigmoid(Likelihood):
     link = "scaled logit"
     augmentation = "thinned count n ~ Poisson(r σ(−η)), Pólya–Gamma PG(y + n, η)"
     discrete = True
+    prefers_held = True
     levels = MappingProxyType({"rate": 0})
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_logit", scale="rate"),

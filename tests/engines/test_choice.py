@@ -73,6 +73,14 @@ CHOICES = {
     "trials with a scale to learn": (partial(hierarchy, observed=trials), ("y",)),
     "with many scales to learn": (partial(hierarchy, scales=4), ()),
     "probits with many scales": (partial(hierarchy, scales=4, observed=probits), ("y",)),
+    "logistic noise": (
+        partial(hierarchy, observed=lambda eta: pm.Logistic("y", eta, 0.5, observed=X[:200, 0])),
+        ("y",),
+    ),
+    "Matérn noise beside classes": (
+        lambda eta: (classes(0.0)(eta), pac.MaternNoise("z", 1.5, eta, 0.5, observed=X[:, 0])),
+        ("z",),
+    ),
     "large counts with a parameter to learn": (
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=300 + RARE
