@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
@@ -88,27 +88,23 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     outputs = 1 if f.ndim == 2 else f.shape[1]
     f = f.reshape(-1, f.shape[-1])
 
-    def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
-        def parts(draw: int) -> dict[str, np.ndarray]:
-            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
-            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
-
-        return parts
+    def parts(draw: int) -> dict[str, np.ndarray]:
+        values = evaluate({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+        return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
 
     equal, each = equal_draws(draws, kernel), np.arange(outputs)
     groups = [(outputs * members[:, None] + each).ravel() for members in equal]
     both = f.shape[1] + len(Xnew)
     threads = count_threads(len(groups), both * (both if request.joint else f.shape[1]))
-    functions = evaluate.copies(threads) if len(groups) > 1 else [evaluate]
+    if len(groups) > 1:
+        evaluate.compile()
     # Several threads with a multithreaded BLAS would compete for the cores.
-    with blas_limit(1) if len(functions) > 1 else nullcontext():
+    with blas_limit(1) if threads > 1 else nullcontext():
         noise = request.rng.standard_normal((len(f), len(Xnew)))
-        evaluators = [evaluator(function) for function in functions]
-        f_new = draw_groups(
-            groups, f, noise, evaluators, jitter=request.jitter, joint=request.joint
-        )
+        options: Any = {"jitter": request.jitter, "joint": request.joint, "threads": threads}
+        f_new = draw_groups(groups, f, noise, parts, **options)
     if Z is not None:
-        check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], request.jitter)
+        check_inducing_draws(tree, process, parts(0), f[0], request.jitter)
     return f_new.reshape(-1, outputs, len(Xnew)), draws, sampled
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,16 +102,6 @@ INPUTS, INDUCING = Argument("inputs"), Argument("inducing inputs")
 _WEIGHTS = tuple(Argument("weights", of) for of in ("zz", "xz", "diagonal"))
 
 
-def _copies[T](own: T, functions: Sequence[str], count: int) -> list[T]:
-    """Return ``own`` and up to ``count`` − 1 copies with other copies of its functions."""
-    found = [own]
-    every = zip(*(getattr(own, name).copies(count) for name in functions), strict=False)
-    for others in list(every)[1:]:
-        found.append(copy(own))
-        vars(found[-1]).update(zip(functions, others, strict=True))
-    return found
-
-
 class GraphCovariance:
     """The covariance of a process, as a function of θ, in the methods of :class:`.ProcessPrior`.
 
@@ -144,8 +133,9 @@ class GraphCovariance:
         self._pull_cov = Gradient(zz, wrt, given)
         self._pull_cross = Gradient(xz + diagonal, wrt, given)
 
-    def thread_copies(self, count: int) -> list[GraphCovariance]:
-        return _copies(self, ("_cross", "_pull_cov", "_pull_cross"), count)
+    def compile(self) -> None:
+        for function in (self._cross, self._pull_cov, self._pull_cross):
+            function.compile()
 
     def cov(self, point: Point, Z: Array) -> Array:
         return np.asarray(self._cov({**point, INDUCING: Z}))
@@ -243,8 +233,9 @@ class StationaryCovariance:
             for a, b in zip(ours, theirs, strict=True)
         )
 
-    def thread_copies(self, count: int) -> list[StationaryCovariance]:
-        return _copies(self, ("_parameters", "_derivatives"), count)
+    def compile(self) -> None:
+        self._parameters.compile()
+        self._derivatives.compile()
 
     def cov(self, point: Point, Z: Array) -> Array:
         return self.cross(point, Z, Z)[0]

@@ -6,7 +6,6 @@ In the model the process acts through its values at inducing inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,13 +107,8 @@ class LatentProcess:
         """Read the inputs again, after the model's data have changed."""
         self.inputs = _inputs(gp, self.name)
 
-    def thread_copies(self, count: int) -> list[LatentProcess]:
-        found = [self]
-        for covariance in self._covariance.thread_copies(count)[1:]:
-            other = copy(self)
-            other._covariance = covariance
-            found.append(other)
-        return found
+    def compile(self) -> None:
+        self._covariance.compile()
 
     def cov(self, point: Point, Z: Array) -> Array:
         return self._covariance.cov(point, Z)
