@@ -15,7 +15,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -25,7 +25,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import toposort, walk
+from pytensor.graph.traversal import toposort, walk, walk_toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import All
@@ -71,29 +71,31 @@ def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
 
     Symbols keep the number of axes, with more for a number that all observations share.
     """
-    changed = dependents([graph], symbols)
     new: dict[Variable, Variable] = dict(symbols)
-    stack = [graph]
-    while stack:
-        var = stack[-1]
-        if var in new:
-            stack.pop()
-            continue
-        if var not in changed:
-            new[stack.pop()] = var
-            continue
-        parents = list(var.owner.inputs)
-        if isinstance(var.owner.op, CheckParameterValue):
-            parents = [parents[0], *conjuncts(parents[1:])]
-        elif isinstance(var.owner.op, Alloc | SpecifyShape):
-            parents = parents[:1]
-        if waiting := [parent for parent in parents if parent not in new]:
-            stack.extend(waiting)
-            continue
-        inputs = [new[parent] for parent in parents]
-        for before, now in zip(var.owner.outputs, _remade(var, inputs), strict=True):
-            new.setdefault(before, now)
-    return new[graph]
+    for var in _moving([graph], symbols):
+        if var not in new:
+            inputs = [new.get(part, part) for part in _parts(var.owner)]
+            for before, now in zip(var.owner.outputs, _remade(var, inputs), strict=True):
+                new.setdefault(before, now)
+    return new.get(graph, graph)
+
+
+def _moving(graphs: Variables, bases: Collection[Variable]) -> Iterator[Variable]:
+    """Yield what rows of ``graphs`` are computed from that depends on ``bases``, those first."""
+    moving = dependents(graphs, bases)
+
+    def parts(var: Variable) -> Variables:
+        return [] if var in bases else [part for part in _parts(var.owner) if part in moving]
+
+    return walk_toposort(moving.intersection(graphs), parts)
+
+
+def _parts(node: Apply) -> list[Variable]:
+    if isinstance(node.op, CheckParameterValue):
+        # All rows must meet a condition, which is the same as that each of them meets its own.
+        return [node.inputs[0], *conjuncts(node.inputs[1:])]
+    # The shapes of these do not matter.
+    return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
 
 
 def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
@@ -268,28 +270,11 @@ def axes_of(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
 
 def _follow(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
     """Return the axes of ``graph``; None if it depends on none of the variables ``known``."""
-    moving = dependents([graph], known)
     found = dict(known)
-    stack = [graph]
-    while stack:
-        var = stack[-1]
-        if var in found or var not in moving:
-            stack.pop()
-            continue
-        needed = [part for part in _parts(var.owner) if part in moving]
-        if waiting := [part for part in needed if part not in found]:
-            stack.extend(waiting)
-        else:
-            found[stack.pop()] = _axes(var, needed, found)
+    for var in _moving([graph], known):
+        if var not in found:
+            found[var] = _axes(var, [part for part in _parts(var.owner) if part in found], found)
     return found.get(graph)
-
-
-def _parts(node: Apply) -> list[Variable]:
-    if isinstance(node.op, CheckParameterValue):
-        # All rows must meet a condition, which is the same as that each of them meets its own.
-        return [node.inputs[0], *conjuncts(node.inputs[1:])]
-    # The shapes of these do not matter.
-    return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
 
 
 def _axes(var: Variable, parts: Variables, found: dict[Variable, Axes]) -> Axes:

@@ -364,20 +364,18 @@ class _GeneralMap:
                 self._index = index
 
     def __call__(self, point: Point) -> LinearMap:
-        if self._vectors:
-            sums = np.array([self._product(point, vector) for vector in self._vectors])
-            if self._index is not None:
-                pairs = zip(self._index, sums, strict=True)
-                parts = tuple(RowSelection(index, c, self._product.size) for index, c in pairs)
-                found = SelectionSum(np.ones(len(parts)), parts)
-                if self._is_sum(found, sums, point):
-                    return found
-                return DenseMap(self._product.matrix(point))
+        if not self._vectors:
+            return DenseMap(self._product.matrix(point))
+        sums = np.array([self._product(point, vector) for vector in self._vectors])
+        if self._index is None:
             matrix = np.zeros((sums.shape[1], self._product.size), order="F")
             matrix[self._rows, self._columns] = sums[self._group, self._rows]
-            if self._is_whole(matrix, point):
-                return DenseMap(matrix)
-        return DenseMap(self._product.matrix(point))
+            found = DenseMap(matrix)
+        else:
+            pairs = zip(self._index, sums, strict=True)
+            parts = tuple(RowSelection(index, c, self._product.size) for index, c in pairs)
+            found = SelectionSum(np.ones(len(parts)), parts)
+        return found if self._is_whole(found, point) else DenseMap(self._product.matrix(point))
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         product, vectors = self._product, self._vectors
@@ -392,23 +390,12 @@ class _GeneralMap:
         parts = [RowSelection(own, None, product.size) for own in index]
         return list(zip(coefs, parts, strict=True))
 
-    def _is_sum(self, found: SelectionSum, sums: np.ndarray, point: Point) -> bool:
-        assert self._index is not None
+    def _is_whole(self, found: LinearMap, point: Point) -> bool:
         with np.errstate(all="ignore"):
-            largest = np.zeros(found.size)
-            np.maximum.at(largest, self._index, np.abs(sums))
+            largest = found.largest_entries()
             probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
             difference = np.abs(self._product(point, probe) - found.apply(probe))
-            size = (np.abs(sums) * probe[self._index]).sum(axis=0)
-            return bool(np.all(difference <= _ROUNDING * size))
-
-    def _is_whole(self, matrix: np.ndarray, point: Point) -> bool:
-        with np.errstate(all="ignore"):
-            size = np.abs(matrix)
-            largest = size.max(axis=0)
-            probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
-            difference = np.abs(self._product(point, probe) - matrix @ probe)
-            return bool(np.all(difference <= _ROUNDING * (size @ probe)))
+            return bool(np.all(difference <= _ROUNDING * found.magnitude(probe)))
 
 
 _Map = _FixedMap | _Multiple | _SelectionSum | _ScaledSelection | _ScaledColumns | _GeneralMap
