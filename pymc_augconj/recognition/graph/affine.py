@@ -34,7 +34,7 @@ from pytensor.tensor.subtensor import (
 from pytensor.tensor.variable import TensorVariable
 
 from .functions import UNCONNECTED
-from .interpreter import Interpreter, NotInterpretedError
+from .interpreter import Interpreter, NotInterpretedError, op_name
 from .rewrite import Variables, down_to_random, is_number, is_random, simplify, substitute
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
@@ -177,12 +177,6 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
     if not var.dtype.startswith("float"):
         return True
     return op_name(var) in _PIECEWISE_AFFINE
-
-
-def op_name(var: Variable) -> str:
-    """Return the name of the op, the scalar one if there is one; "" for a leaf."""
-    op = None if var.owner is None else var.owner.op
-    return "" if op is None else type(getattr(op, "scalar_op", op)).__name__
 
 
 def descendants(predictor: Variable, inputs: Variables) -> list[TensorVariable]:

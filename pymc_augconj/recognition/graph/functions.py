@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.point import Key, Point
+from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
 from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
@@ -304,6 +305,31 @@ class Gradient:
                 graphs = grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
             self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
         return self._function
+
+
+class Pullback:
+    """``(point, *weights) -> {name: derivative}`` of Σ ⟨weights, graph⟩ over some graphs.
+
+    Arguments are as of :class:`Gradient`, with graphs for a scalar.
+    """
+
+    def __init__(
+        self, graphs: Sequence[Variable], inputs: Inputs, arguments: Inputs, *how: Any
+    ) -> None:
+        weights = {Argument("weights", str(i)): g.type.clone()() for i, g in enumerate(graphs)}
+        pairs = zip(weights.values(), graphs, strict=True)
+        cost = reduce(add, [(own * graph).sum() for own, graph in pairs])
+        self._keys, self._gradient = (
+            tuple(weights),
+            Gradient(cost, inputs, {**arguments, **weights}, *how),
+        )
+
+    def compile(self) -> None:
+        """Compile now rather than at the first call."""
+        self._gradient.compile()
+
+    def __call__(self, point: Point, *weights: np.ndarray) -> dict[str, np.ndarray]:
+        return self._gradient({**point, **dict(zip(self._keys, weights, strict=True))})
 
 
 class SharedData:

@@ -37,7 +37,7 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.generic import GenericLikelihood, LogDensity
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.python_mode.tape import Registers
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
+from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
@@ -45,6 +45,7 @@ from pymc_augconj.recognition.graph.dependence import (
     static_shape,
 )
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of, with_exact_complements
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
 from pymc_augconj.recognition.latents.innovations import (
     Latents,
@@ -53,7 +54,7 @@ from pymc_augconj.recognition.latents.innovations import (
 from pymc_augconj.typing import Array
 
 from .affine_parts import AffinePart, between, find_predictors, with_factors_inside
-from .links import peel, split_power
+from .links import known_link, split_power
 from .observed_graph import ObservedGraph, flatten
 from .row_reader import RowParameters, RowReader
 from .rows import with_indices_inside
@@ -311,11 +312,7 @@ def _link(within: Variable, predictors: Variables, latents: Variables) -> str:
 
 
 def _named_link(graph: Variable, latents: Variables) -> str:
-    for link in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
-        peeled = peel(graph, link, latents)
-        if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
-            return link.removeprefix("scaled_")
-    return "its own"
+    return (known_link(graph, latents, affine=True) or "its own").removeprefix("scaled_")
 
 
 def _names(
