@@ -9,7 +9,7 @@ The ``pm.Data`` and the variables of other models that graphs depend on are foun
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,31 @@ from pymc_augconj.recognition.latents.markov import (
 from pymc_augconj.recognition.latents.separable import GridProduct, grid_product
 
 
-def empty_like(model: Model) -> Model:
-    """Return a model without variables, with the coordinates of ``model``."""
+def rewritten(
+    model: Model,
+    change: Callable[[Variable, dict[Variable, Variable]], Variable | None],
+    starts: Mapping[Variable, Any] | None = None,
+) -> Model:
+    """Return a model of the same variables with other graphs.
+
+    ``change(var, replaced)`` returns the graph of a variable, or None to leave it out, given what
+    replaces variables that it may depend on, to which it may add. It is called with the new model
+    in context. ``starts`` has initial values in place of the model's own.
+    """
     # Names are those of the user's model, prefix included.
-    new = pm.Model(model=None)
+    new, replaced = pm.Model(model=None), dict[Variable, Variable]()
     for dim, labels in model.coords.items():
         new.add_coord(dim, labels, length=model.dim_lengths[dim])
+    starts = model.rvs_to_initial_values if starts is None else starts
+    with new:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            dims = model.named_vars_to_dims.get(var.name)
+            if var in model.data_vars:
+                if var not in model.rvs_to_values.values():
+                    new.register_data_var(var, dims=dims)
+            elif (graph := change(var, replaced)) is not None:
+                replaced[var] = register(model, var, graph, starts, dims=dims)
     return new
 
 
@@ -88,23 +107,16 @@ def in_linear_time(model: Model, *, grids: bool = False) -> Model:
     if not (replaced or on_grids) and all(_sparse(rv) is rv for rv in model.free_RVs):
         return model
     whitened = [grid.whitened for grid in on_grids.values()]
-    linear = empty_like(model)
-    with linear:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in model.named_vars.values():
-            if var in whitened:
-                continue
-            for product in [p for p in on_grids if depends_on(var, [p])]:
-                replaced[product] = on_grids.pop(product).register()
-            dims = model.named_vars_to_dims.get(var.name)
-            if var not in model.data_vars:
-                (new,) = substitute([var], replaced)
-                new = _sparse(new) if var in model.free_RVs else new
-                starts = model.rvs_to_initial_values
-                replaced[var] = register(model, var, new, starts, dims=dims)
-            elif var not in model.rvs_to_values.values():
-                linear.register_data_var(var, dims=dims)
-    return linear
+
+    def change(var: Variable, known: dict[Variable, Variable]) -> Variable | None:
+        if var in whitened:
+            return None
+        for product in [p for p in on_grids if depends_on(var, [p])]:
+            replaced[product] = on_grids.pop(product).register()
+        (new,) = substitute([var], known | replaced)
+        return _sparse(new) if var in model.free_RVs else new
+
+    return rewritten(model, change)
 
 
 def _sparse(rv: Variable) -> Variable:

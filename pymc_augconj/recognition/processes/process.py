@@ -32,9 +32,8 @@ from .covariance import INDUCING, INPUTS, GraphCovariance, Pulled, StationaryCov
 from .other_graphs import (
     all_data_of,
     data_as_constants,
-    empty_like,
     refuse_foreign_variables,
-    register,
+    rewritten,
 )
 
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
@@ -198,38 +197,29 @@ def write_sparse(
                     f"variable {reserved!r} of the model: expected a different name, since draws "
                     f"of {process.name!r} through inducing points are stored under it; rename it"
                 )
-    sparse = empty_like(model)
     starts = {var: theta.get(var.name, start) for var, start in model.rvs_to_initial_values.items()}
-    replaced: dict[Variable, Variable] = {}
     through: list[_Process] = []
-    with sparse:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in model.named_vars.values():
-            if any(var is one for one in whitened):
-                continue
-            dims = model.named_vars_to_dims.get(var.name)
-            if var in model.data_vars:
-                sparse.register_data_var(var, dims=dims)
-                continue
-            if var in by_variable:
-                value = var.type(name=var.name)
-                moments = _through_inducing(
-                    *by_variable[var], _outputs(var), replaced, smallest_var
-                )
-                through.append(_Process(value, *moments, _outputs(var)))
-                replaced[var] = value
-                continue
-            (new,) = substitute([var], replaced)
-            if through and depends_on(new, [process.value for process in through]):
-                replaced[var] = new
-                if var in model.potentials:
-                    pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
-                elif var in model.observed_RVs:
-                    density = pm.logp(new, model.rvs_to_values[var])
-                    pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
-            else:
-                replaced[var] = register(model, var, new, starts, dims=dims)
-    return sparse
+
+    def change(var: Variable, replaced: dict[Variable, Variable]) -> Variable | None:
+        if any(var is one for one in whitened):
+            return None
+        if var in by_variable:
+            replaced[var] = value = var.type(name=var.name)
+            moments = _through_inducing(*by_variable[var], _outputs(var), replaced, smallest_var)
+            through.append(_Process(value, *moments, _outputs(var)))
+            return None
+        (new,) = substitute([var], replaced)
+        if not (through and depends_on(new, [process.value for process in through])):
+            return new
+        replaced[var] = new
+        if var in model.potentials:
+            pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
+        elif var in model.observed_RVs:
+            density = pm.logp(new, model.rvs_to_values[var])
+            pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
+        return None
+
+    return rewritten(model, change, starts)
 
 
 def _whitened_of(model: Model, process: Variable) -> Variable | None:
