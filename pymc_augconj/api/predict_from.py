@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
@@ -23,7 +23,7 @@ from pymc_augconj.prediction.mixtures import (
 from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
+from pymc_augconj.recognition.prediction.evaluate import kernel_functions
 from pymc_augconj.recognition.prediction.grids import GridProcess
 from pymc_augconj.recognition.prediction.latent_draws import (
     NewProcess,
@@ -80,7 +80,7 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
         return _draw_on_grid(tree, request, gp, names, grid)
     latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
     wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
+    evaluate = kernel_functions(model, gp, Xnew, Z)(*wanted)
     kernel = sorted(str(name) for name in evaluate.names)
     draws, sampled = _typed_draws(tree, model, latent, [*kernel, *names])
     # The outputs of one draw are treated as several draws with the same kernel.
@@ -122,7 +122,7 @@ def _draw_markov(
 ) -> _Drawn:
     """Return a draw of f* | f for every posterior draw, for a process in linear time."""
     model, Xnew, name = request.model, request.Xnew, gp.f.name
-    evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
+    evaluate = kernel_functions(model, gp, Xnew)("mean_old", "mean_new", "new_diagonal")
     kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
     draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
     f = draws[name]
@@ -146,7 +146,7 @@ def _draw_on_grid(
     """Return a draw of f* | f for every posterior draw, for a process on a grid."""
     model, name = request.model, gp.f.name
     wanted = ["mean_old", "mean_new", "cross", "new" if request.joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, request.Xnew, wanted)
+    evaluate = kernel_functions(model, gp, request.Xnew)(*wanted)
     kernel = sorted({str(key) for key in (*evaluate.names, *process.matrices.names)})
     draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
     f = draws[name]
@@ -169,7 +169,7 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
     processes = []
     for gp in request.gps:
         f_new, own, _ = _draw_process(tree, request, gp, wanted)
-        mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
+        mean_old = kernel_functions(request.model, gp, request.Xnew)("mean_old")
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
@@ -256,7 +256,7 @@ def process_of_fit(result: Approximation, request: Request) -> Variables:
     }
     if request.full_cov:
         change = change.reshape(2 * (outputs, request.size))
-        cov = np.array(new.functions["new"](new.theta)) + np.einsum("kikj->kij", change)
+        cov = np.array(new.functions("new")(new.theta)) + np.einsum("kikj->kij", change)
         found[f"{name}_cov"] = ((*axes, "*_bis"), cov.reshape(*shape, request.size))
     return found
 
@@ -266,7 +266,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     new = _NewValues.of(result, request, request.gps[0])
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)
-    mean_old, through = _mean_of(result._latents, new.functions["mean_old"], new.theta)
+    mean_old, through = _mean_of(result._latents, new.functions("mean_old"), new.theta)
     (predictor,) = read.at(point, {request.name: (mean_old, through)})
     (coef,) = predictor.through[request.name].coef
     # Rows of other blocks are added to those of the process's mean.
@@ -289,10 +289,10 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
     check_likelihood(result, read.lgm, point, read.site.name)
     means_old: dict[str, tuple[Array, dict[int, Array]]] = {}
     for gp in request.gps:
-        mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
+        mean_old = kernel_functions(request.model, gp, request.Xnew)("mean_old")
         if not set(mean_old.names) <= set(theta):
             return {}  # its mean depends on another latent
-        means_old[gp.f.name] = mean_old(theta)[0], {}
+        means_old[gp.f.name] = mean_old(theta), {}
     predictors = read.at(point, means_old)
     every = [gp.f.name for gp in request.gps]
     coefs = {name: np.stack([each.through[name].coef for each in predictors]) for name in every}
@@ -314,7 +314,7 @@ class _NewValues:
     """The prior of a process with K outputs, one after the other, at P new inputs and a θ."""
 
     theta: dict[str, np.ndarray]
-    functions: dict[str, PointFunction]
+    functions: Callable[..., PointFunction]
     mean: Array
     var: Array
     # Covariance with the merged old predictors, (KP, R).
@@ -335,18 +335,18 @@ class _NewValues:
             )
         functions = kernel_functions(model, gp, request.Xnew, Z)
         theta = result.typed_theta(model)
-        needed = {*functions["cross"].names, *functions["new_diagonal"].names}
-        if unknown := needed - set(theta):
+        covariances = functions("cross", "new_diagonal")
+        if unknown := set(covariances.names) - set(theta):
             raise AugmentationError(
                 f"gp {name!r}: expected a kernel whose hyperparameters have a value in the "
                 f"approximation, found {sorted(unknown)} without one; use the gp of the fitted "
                 "model"
             )
-        cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
+        cross, var = map(np.array, covariances(theta))
         index = result.names.index(latent)
-        mean_at = _mean_of(latents, functions["mean_at"], theta)
-        check_process(result, index, model, name, functions, theta, mean_at)
-        mean, moving = _mean_of(latents, functions["mean_new"], theta)
+        mean_at = _mean_of(latents, functions("mean_at"), theta)
+        check_process(result, index, model, name, functions("old"), theta, mean_at)
+        mean, moving = _mean_of(latents, functions("mean_new"), theta)
         outputs = latents.prior.maps[index].size // cross.shape[1]
         return cls(
             theta,

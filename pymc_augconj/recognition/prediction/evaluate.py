@@ -6,7 +6,7 @@ deterministics, and the prior density in the sense of ``pm.find_MAP``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,20 +160,6 @@ def in_variables(model: Model, graphs: Variables) -> tuple[list[Variable], dict[
     return list(graphs), inputs
 
 
-def kernel_functions(
-    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
-) -> dict[str, PointFunction]:
-    """Return the means and covariances of a ``pm.gp.Latent`` at old and new inputs.
-
-    Old inputs are the inputs of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
-    ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
-    and ``"new_diagonal"`` are functions of constrained values by the names of the variables.
-    """
-    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    # An approximation has one value of the hyperparameters: these are called once.
-    return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
-
-
 def variable_function(model: Model, name: str) -> PointFunction:
     """Return a variable of the model as a function of free variables, by their names."""
     (graph,), inputs = in_variables(model, [model[name]])
@@ -192,18 +178,16 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
     return None
 
 
-def kernel_function(
-    model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str], X: np.ndarray | None = None
-) -> PointFunction:
-    """Return several of the functions of :func:`kernel_functions` as one, with a list of values."""
-    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    # Draws of an approximation have one value of the hyperparameters.
-    return PointFunction([graphs[key] for key in keys], inputs, first_calls=1)
-
-
-def _kernel_graphs(
+def kernel_functions(
     model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
-) -> tuple[dict[str, Variable], dict[str, Variable]]:
+) -> Callable[..., PointFunction]:
+    """Return a function of keys: the means and covariances of a ``pm.gp.Latent`` at its inputs.
+
+    Old inputs are the inputs of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
+    ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
+    and ``"new_diagonal"``. Their values, of several keys a list, are functions of constrained
+    values by the names of the variables.
+    """
     n_new = len(Xnew)
     own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
     at = own if X is None else pt.as_tensor(X)
@@ -221,7 +205,14 @@ def _kernel_graphs(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
     refuse_foreign_variables(gp.f.name, replaced)
-    return dict(zip(graphs, replaced, strict=True)), inputs
+    known = dict(zip(graphs, replaced, strict=True))
+
+    def function_of(*keys: str) -> PointFunction:
+        wanted = [known[key] for key in keys]
+        # An approximation, and its draws, have one value of the hyperparameters.
+        return PointFunction(wanted if len(keys) > 1 else wanted[0], inputs, first_calls=1)
+
+    return function_of
 
 
 def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:
