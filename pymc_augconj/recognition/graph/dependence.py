@@ -276,11 +276,11 @@ class ValueSpace:
             value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
             graphs[self.model.rvs_to_values[rv].name] = value
         try:
-            yield _PriorDraw(graphs)
+            yield _prior_draw(graphs)
         except NotInterpretedError:
             for name, graph in graphs.items():
                 with suppress(NotInterpretedError):
-                    yield _PriorDraw({name: graph})
+                    yield _prior_draw({name: graph})
 
     def wide_points(self, initial: Point, n_points: int = 6) -> list[dict[str, np.ndarray]]:
         """Return points far from ``initial``, where structure must be the same."""
@@ -307,20 +307,12 @@ def is_positive(model: ModelIndex, factor: Variable) -> bool:
     return all(bool(np.all(read(point) > 0.0)) for point in [start, *points])
 
 
-class _PriorDraw:
-    """Draws graphs of random variables, by name, a generator's child for each of these."""
-
-    def __init__(self, graphs: Mapping[str, Variable]) -> None:
-        outputs = list(graphs.values())
-        self._names = tuple(graphs)
-        self._generators = [
-            leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)
-        ]
-        self._run = Interpreter(outputs, self._generators, draws=True)
-
-    def __call__(self, rng: Generator) -> dict[str, np.ndarray]:
-        found = self._run.as_written(*rng.spawn(len(self._generators)))
-        return dict(zip(self._names, found, strict=True))
+def _prior_draw(graphs: Mapping[str, Variable]) -> Callable[[Generator], dict[str, np.ndarray]]:
+    """Return a function that draws graphs of random variables, with a child for each generator."""
+    outputs = list(graphs.values())
+    leaves = [leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)]
+    run = Interpreter(outputs, leaves, draws=True)
+    return lambda rng: dict(zip(graphs, run.as_written(*rng.spawn(len(leaves))), strict=True))
 
 
 def _initial_point(model: Model) -> dict[str, np.ndarray]:

@@ -305,16 +305,6 @@ class PrecisionEntries:
         return entries
 
 
-class PrecisionPullback:
-    """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
-
-    def __init__(self, graph: PrecisionGraph, space: ValueSpace) -> None:
-        self._precision, self._pullback = graph, space.pullback(graph.source)
-
-    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        return self._pullback(point, self._precision.pull_source(weights))
-
-
 def values_of_walk(
     rv: Variable, shape: tuple[int, ...], rows: Index, cols: Index
 ) -> CommonValues | None:

@@ -81,42 +81,11 @@ class DensityOfPrior:
 
 
 class BatchFunction:
-    """Variables of a model as functions of many draws of the entries ``moving`` of the point.
+    """Graphs by name as a function of many values of ``variables``; draws on the first axis."""
 
-    Other entries come from ``point``. A covariance and its Cholesky factor, which depend on
-    hyperparameters alone, are computed once, when the function is made. ``data`` replaces shared
-    variables; by default each call uses their current values.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        names: Sequence[str],
-        moving: Sequence[str],
-        point: Point,
-        data: Mapping[Variable, Variable] | None = None,
-    ) -> None:
-        self.names, self.moving = tuple(names), tuple(moving)
-        index = ModelIndex(model)
-        values, graphs = index.inputs, index.in_values([model[name] for name in self.names])
-        fixed = {
-            var: pt.constant(np.asarray(point[name], dtype=var.dtype))
-            for name, var in values.items()
-            if name not in self.moving
-        }
-        graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
-        self._run = BatchGraph(graphs, {name: values[name] for name in self.moving})
-
-    def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every variable, with the draws on the first axis."""
-        return dict(zip(self.names, self._run(draws), strict=True))
-
-
-class BatchGraph:
-    """Graphs as a function of many values of ``variables``, with the draws on the first axis."""
-
-    def __init__(self, graphs: Variables, variables: Mapping[Any, Variable]) -> None:
-        leaves = [set(explicit_graph_inputs([graph])) for graph in graphs]
+    def __init__(self, graphs: Mapping[str, Variable], variables: Mapping[Any, Variable]) -> None:
+        self.names = tuple(graphs)
+        leaves = [set(explicit_graph_inputs([graph])) for graph in graphs.values()]
         used = {key: var for key, var in variables.items() if any(var in own for own in leaves)}
         self._depends = [not own.isdisjoint(used.values()) for own in leaves]
         self._dtypes = {key: var.dtype for key, var in used.items()}
@@ -124,17 +93,44 @@ class BatchGraph:
             var: pt.tensor(var.name, dtype=var.dtype, shape=(None, *var.type.shape))
             for var in used.values()
         }
-        many = vectorize_graph(graphs, batched) if batched else graphs
+        many = vectorize_graph(list(graphs.values()), batched) if batched else [*graphs.values()]
         with without_compilation():
             self._function = pytensor.function(list(batched.values()), many)
 
-    def __call__(self, values: Mapping[Any, Array]) -> list[Array]:
+    def __call__(self, values: Mapping[Any, Array]) -> dict[str, Array]:
         n_draws = len(next(iter(values.values())))
         given = (values[key].astype(dtype, copy=False) for key, dtype in self._dtypes.items())
-        return [
-            np.asarray(value) if depends else np.broadcast_to(value, (n_draws, *np.shape(value)))
-            for value, depends in zip(self._function(*given), self._depends, strict=True)
-        ]
+        return {
+            name: value if depends else np.broadcast_to(value, (n_draws, *np.shape(value)))
+            for name, value, depends in zip(
+                self.names, map(np.asarray, self._function(*given)), self._depends, strict=True
+            )
+        }
+
+
+def batch_function(
+    model: Model,
+    names: Sequence[str],
+    moving: Sequence[str],
+    point: Point,
+    data: Mapping[Variable, Variable] | None = None,
+) -> BatchFunction:
+    """Return variables of a model as functions of draws of the entries ``moving`` of the point.
+
+    Other entries come from ``point``. A covariance and its Cholesky factor, which depend on
+    hyperparameters alone, are computed once, when the function is made. ``data`` replaces shared
+    variables; by default each call uses their current values.
+    """
+    index = ModelIndex(model)
+    values, graphs = index.inputs, index.in_values([model[name] for name in names])
+    fixed = {
+        var: pt.constant(np.asarray(point[name], dtype=var.dtype))
+        for name, var in values.items()
+        if name not in moving
+    }
+    graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
+    by_name = dict(zip(names, graphs, strict=True))
+    return BatchFunction(by_name, {name: values[name] for name in moving})
 
 
 def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:

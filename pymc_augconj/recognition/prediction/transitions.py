@@ -37,7 +37,7 @@ from pymc_augconj.recognition.processes.other_graphs import (
 )
 from pymc_augconj.typing import Array, Generator
 
-from .evaluate import BatchGraph, in_variables
+from .evaluate import BatchFunction, in_variables
 
 # The key of the last values of a series.
 _LAST = Argument("last values")
@@ -58,11 +58,11 @@ class Transition:
     #: The free variables that the distribution depends on.
     names: tuple[str, ...]
     #: Mean and S.
-    graph: BatchGraph
+    graph: BatchFunction
 
     def moments(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:
         """Return mean and S of every draw, given the last p values, (draws, …, p) or (…, p, d)."""
-        mean, root = self.graph({_LAST: x, **values})
+        mean, root = self.graph({_LAST: x, **values}).values()
         return mean, root
 
     def simulate(
@@ -111,7 +111,8 @@ def read_transition(model: Model, name: str) -> Transition:
     leaves = set(explicit_graph_inputs(graphs))
     names = tuple(key for key, var in inputs.items() if var in leaves)
     graphs = graph_replace(graphs, data_as_constants(graphs), strict=False)
-    return Transition(shape, axis, lags, names, BatchGraph(graphs, {**inputs, _LAST: x}))
+    by_name = dict(zip(("mean", "root"), graphs, strict=True))
+    return Transition(shape, axis, lags, names, BatchFunction(by_name, {**inputs, _LAST: x}))
 
 
 def _walk(

@@ -28,7 +28,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Array
 
-from .covariance import INDUCING, INPUTS, GraphCovariance, Pulled, StationaryCovariance
+from .covariance import INDUCING, INPUTS, GraphCovariance, StationaryCovariance
 from .other_graphs import (
     all_data_of,
     data_as_constants,
@@ -87,15 +87,18 @@ class LatentProcess:
             gp.cov_func, index, values, gradient_of_inducing=gradient_of_inducing
         )
         point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
-        self._covariance: StationaryCovariance | GraphCovariance
+        covariance: StationaryCovariance | GraphCovariance
         if formulas is None or not formulas.agrees_with(
             PointFunction(covariances, {**values, INPUTS: X, INDUCING: Z}), point, self.inputs
         ):
-            self._covariance = GraphCovariance(
+            covariance = GraphCovariance(
                 covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing
             )
         else:
-            self._covariance = formulas
+            covariance = formulas
+        self._covariance, self.compile = covariance, covariance.compile
+        self.cov, self.cross = covariance.cov, covariance.cross
+        self.pull_cov, self.pull_cross = covariance.pull_cov, covariance.pull_cross
         self.names: tuple[Key, ...] = tuple(
             name
             for name, value in values.items()
@@ -105,21 +108,6 @@ class LatentProcess:
     def read_inputs(self, gp: Any) -> None:
         """Read the inputs again, after the model's data have changed."""
         self.inputs = _inputs(gp, self.name)
-
-    def compile(self) -> None:
-        self._covariance.compile()
-
-    def cov(self, point: Point, Z: Array) -> Array:
-        return self._covariance.cov(point, Z)
-
-    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        return self._covariance.cross(point, X, Z)
-
-    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
-        return self._covariance.pull_cov(point, Z, weights)
-
-    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
-        return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X: Array) -> Array:
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)

@@ -15,7 +15,7 @@ from arviz_stats.utils import ELPDDataLOO
 
 from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.recognition.prediction.evaluate import BatchFunction
+from pymc_augconj.recognition.prediction.evaluate import BatchFunction, batch_function
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.typing import Array, Generator
 
@@ -109,7 +109,7 @@ class NestedApproximation(Fit):
         """The hyperparameters as functions of the entries of the point."""
         names = [h.name for h in self.nested.members]
         moving = [h.value_name for h in self.nested.members]
-        return BatchFunction(self.model, names, moving, self.nested.start)
+        return batch_function(self.model, names, moving, self.nested.start)
 
     @cached_property
     def _sample_of_theta(self) -> dict[str, tuple[Array, Array]]:
