@@ -24,14 +24,17 @@ from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_functions
-from pymc_augconj.recognition.prediction.grids import GridProcess
 from pymc_augconj.recognition.prediction.latent_draws import (
     NewProcess,
     equal_draws,
     predictors_of_draws,
 )
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
-from pymc_augconj.recognition.prediction.transitions import MarkovProcess, read_transition
+from pymc_augconj.recognition.prediction.transitions import (
+    GridProcess,
+    MarkovProcess,
+    read_transition,
+)
 from pymc_augconj.recognition.predictors.coefficients import affine_in_latents
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.fitted_model import FittedLatents, inducing_name

@@ -14,14 +14,12 @@ from functools import cache
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors, toposort, walk
-from pytensor.scalar.basic import Cast, Second
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.type import TensorType
@@ -153,12 +151,5 @@ def constant_number(var: Variable) -> np.ndarray | None:
 
 def is_number(var: Variable, value: float) -> bool:
     """Return whether ``var`` is a constant with this number in all entries, of any shape."""
-    while var.owner is not None:
-        op, scalar_op = var.owner.op, getattr(var.owner.op, "scalar_op", None)
-        if isinstance(scalar_op, Second):
-            var = var.owner.inputs[1]
-        elif isinstance(op, DimShuffle | Alloc) or isinstance(scalar_op, Cast):
-            var = var.owner.inputs[0]
-        else:
-            return False
-    return isinstance(var, Constant) and bool(np.all(np.asarray(var.data) == value))
+    found = get_underlying_scalar_constant_value(var, raise_not_constant=False)
+    return isinstance(found, np.ndarray) and bool(found == value)

@@ -32,6 +32,7 @@ from pymc.distributions.multivariate import DirichletMultinomialRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.utils import explicit_expand_dims
 
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.generic import GenericLikelihood, LogDensity
@@ -208,13 +209,9 @@ def _with_all_axes(rv: Variable, ndim: int) -> Variable:
     if not isinstance(op, RandomVariable):
         return rv
     rng, size, *parameters = rv.owner.inputs
-    given = zip(parameters, op.ndims_params, strict=True)
-    if all(p.ndim >= ndim + own for p, own in given):
+    padded = explicit_expand_dims(parameters, op.ndims_params, ndim)
+    if padded == parameters:
         return rv
-    padded = [
-        pt.shape_padleft(p, ndim + own - p.ndim) if p.ndim < ndim + own else p
-        for p, own in zip(parameters, op.ndims_params, strict=True)
-    ]
     return op.make_node(rng, size, *simplify(padded)).outputs[1]
 
 
