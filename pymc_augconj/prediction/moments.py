@@ -34,7 +34,6 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +48,7 @@ from pymc_augconj.linalg.dense import (
     cholesky_with_jitter,
     diagonal_view,
 )
-from pymc_augconj.parallel.executor import available_cores
+from pymc_augconj.parallel.executor import Executor, Threads, available_cores
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
@@ -342,12 +341,8 @@ def draw_groups(
                 f[members], noise[members], parts, jitter=jitter, joint=joint, scratch=scratch
             )
 
-    if threads == 1:
-        work(0)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, thread) for thread in range(threads)]:
-                done.result()
+    with Threads(threads) if threads > 1 else Executor() as run:
+        run.gather(run.map(work, range(threads)))
     return f_new
 
 
