@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model, modelcontext
-from pymc.model.fgraph import clone_model
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.distributions.auxiliary_variable import (
     POLYA_GAMMA,
@@ -20,8 +19,10 @@ from pymc_augconj.distributions.auxiliary_variable import (
 )
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.graph.dependence import ModelIndex
+from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.latents.innovations import in_variables
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
+from pymc_augconj.recognition.processes.other_graphs import rewritten
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
 
@@ -63,8 +64,7 @@ def augment(model: Model | None = None) -> Model:
     model = modelcontext(model)
     # Refuses, with a reason, what cannot be augmented or was misread.
     read_model(model).model.require_augmentation()
-    augmented = _clone(model)
-    structure, matched = choose_structure(ModelIndex(augmented))
+    structure, matched = choose_structure(ModelIndex(model))
     sites = [one for one in matched if one.likelihood.has_auxiliary and not one.is_prior]
     for observed in sites:
         if len(observed.predictors) > 1:
@@ -73,53 +73,31 @@ def augment(model: Model | None = None) -> Model:
                 f"predictor, found {len(observed.predictors)}; ω of several predictors cannot be "
                 "written into the model; sample the model itself with pac.sample"
             )
+    by_variable = {observed.variable: observed for observed in sites}
+
+    def change(var: Any, replaced: dict[Any, Any]) -> Any:
+        if (observed := by_variable.get(var)) is None:
+            return substitute([var], replaced)[0]
         etas = in_variables(observed.predictors, structure.latents)
-        dims = augmented.named_vars_to_dims.get(observed.variable.name)
-        _remove(augmented, observed.variable)
-        with augmented:
-            _write(observed, etas, dims)
-    return augmented
+        eta, *params = substitute([*etas, *observed.params.values()], replaced)
+        named = dict(zip(observed.params, params, strict=True))
+        _write(observed, eta, named, model.named_vars_to_dims.get(var.name))
+        return None
+
+    return rewritten(model, change)
 
 
-def _clone(model: Model) -> Model:
-    """Return a copy of a model, its initial values included, which PyMC's own copy refuses."""
-    without = object.__new__(type(model))
-    without.__dict__.update(model.__dict__)
-    without.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
-    with warnings.catch_warnings():
-        # No GP object of the user's is used with the copy.
-        warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-        copy = clone_model(without)
-    for rv, value in model.rvs_to_initial_values.items():
-        if value is not None:
-            copy.rvs_to_initial_values[copy[rv.name]] = value
-    return copy
-
-
-def _remove(model: Model, rv: pt.TensorVariable) -> None:
-    """Take an observed variable out of a model."""
-    (position,) = [i for i, other in enumerate(model.observed_RVs) if other is rv]
-    del model.observed_RVs[position]
-    value = model.rvs_to_values.pop(rv)
-    model.values_to_rvs.pop(value)
-    for registry in (model.rvs_to_transforms, model.rvs_to_initial_values):
-        registry.pop(rv, None)
-    name = rv.name
-    model.named_vars.pop(name)
-    model.named_vars_to_dims.pop(name, None)
-    if getattr(model, name, None) is rv:
-        delattr(model, name)
-
-
-def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any) -> None:
+def _write(
+    observed: ObservedGraph, eta: TensorVariable, given: Mapping[str, TensorVariable], dims: Any
+) -> None:
     shape = observed.shape
-    given = observed.params.items()
-    params = {name: graph.reshape(shape) if graph.ndim else graph for name, graph in given}
+    eta = eta.reshape(shape)
+    params = {name: graph.reshape(shape) if graph.ndim else graph for name, graph in given.items()}
     names = list(params)
     y = observed.value.astype("float64")
     arguments = {"dims": dims} if dims is not None else {"shape": shape}
     write = _Writer(observed, arguments)
-    auxiliary, log_factor = observed.likelihood.joint(write, y, etas[0].reshape(shape), params)
+    auxiliary, log_factor = observed.likelihood.joint(write, y, eta, params)
 
     def logp(value: Any, eta: Any, *others: Any) -> Any:
         omegas, rest = others[: len(auxiliary)], others[len(auxiliary) :]
@@ -128,7 +106,7 @@ def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any
 
     pm.CustomDist(
         observed.variable.name,
-        etas[0].reshape(shape),
+        eta,
         *auxiliary,
         *params.values(),
         logp=logp,

@@ -23,15 +23,18 @@ from pymc_augconj.prediction.mixtures import (
 from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
-from pymc_augconj.recognition.prediction.grids import GridProcess
+from pymc_augconj.recognition.prediction.evaluate import kernel_functions
 from pymc_augconj.recognition.prediction.latent_draws import (
     NewProcess,
     equal_draws,
     predictors_of_draws,
 )
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
-from pymc_augconj.recognition.prediction.transitions import MarkovProcess, read_transition
+from pymc_augconj.recognition.prediction.transitions import (
+    GridProcess,
+    MarkovProcess,
+    read_transition,
+)
 from pymc_augconj.recognition.predictors.coefficients import affine_in_latents
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.fitted_model import FittedLatents, inducing_name
@@ -80,7 +83,7 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
         return _draw_on_grid(tree, request, gp, names, grid)
     latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
     wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
+    evaluate = kernel_functions(model, gp, Xnew, Z)(*wanted)
     kernel = sorted(str(name) for name in evaluate.names)
     draws, sampled = _typed_draws(tree, model, latent, [*kernel, *names])
     # The outputs of one draw are treated as several draws with the same kernel.
@@ -88,27 +91,23 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     outputs = 1 if f.ndim == 2 else f.shape[1]
     f = f.reshape(-1, f.shape[-1])
 
-    def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
-        def parts(draw: int) -> dict[str, np.ndarray]:
-            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
-            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
-
-        return parts
+    def parts(draw: int) -> dict[str, np.ndarray]:
+        values = evaluate({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+        return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
 
     equal, each = equal_draws(draws, kernel), np.arange(outputs)
     groups = [(outputs * members[:, None] + each).ravel() for members in equal]
     both = f.shape[1] + len(Xnew)
     threads = count_threads(len(groups), both * (both if request.joint else f.shape[1]))
-    functions = evaluate.copies(threads) if len(groups) > 1 else [evaluate]
+    if len(groups) > 1:
+        evaluate.compile()
     # Several threads with a multithreaded BLAS would compete for the cores.
-    with blas_limit(1) if len(functions) > 1 else nullcontext():
+    with blas_limit(1) if threads > 1 else nullcontext():
         noise = request.rng.standard_normal((len(f), len(Xnew)))
-        evaluators = [evaluator(function) for function in functions]
-        f_new = draw_groups(
-            groups, f, noise, evaluators, jitter=request.jitter, joint=request.joint
-        )
+        options: Any = {"jitter": request.jitter, "joint": request.joint, "threads": threads}
+        f_new = draw_groups(groups, f, noise, parts, **options)
     if Z is not None:
-        check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], request.jitter)
+        check_inducing_draws(tree, process, parts(0), f[0], request.jitter)
     return f_new.reshape(-1, outputs, len(Xnew)), draws, sampled
 
 
@@ -126,7 +125,7 @@ def _draw_markov(
 ) -> _Drawn:
     """Return a draw of f* | f for every posterior draw, for a process in linear time."""
     model, Xnew, name = request.model, request.Xnew, gp.f.name
-    evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
+    evaluate = kernel_functions(model, gp, Xnew)("mean_old", "mean_new", "new_diagonal")
     kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
     draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
     f = draws[name]
@@ -150,7 +149,7 @@ def _draw_on_grid(
     """Return a draw of f* | f for every posterior draw, for a process on a grid."""
     model, name = request.model, gp.f.name
     wanted = ["mean_old", "mean_new", "cross", "new" if request.joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, request.Xnew, wanted)
+    evaluate = kernel_functions(model, gp, request.Xnew)(*wanted)
     kernel = sorted({str(key) for key in (*evaluate.names, *process.matrices.names)})
     draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
     f = draws[name]
@@ -173,7 +172,7 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
     processes = []
     for gp in request.gps:
         f_new, own, _ = _draw_process(tree, request, gp, wanted)
-        mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
+        mean_old = kernel_functions(request.model, gp, request.Xnew)("mean_old")
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
@@ -260,7 +259,7 @@ def process_of_fit(result: Approximation, request: Request) -> Variables:
     }
     if request.full_cov:
         change = change.reshape(2 * (outputs, request.size))
-        cov = np.array(new.functions["new"](new.theta)) + np.einsum("kikj->kij", change)
+        cov = np.array(new.functions("new")(new.theta)) + np.einsum("kikj->kij", change)
         found[f"{name}_cov"] = ((*axes, "*_bis"), cov.reshape(*shape, request.size))
     return found
 
@@ -270,7 +269,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     new = _NewValues.of(result, request, request.gps[0])
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)
-    mean_old, through = _mean_of(result._latents, new.functions["mean_old"], new.theta)
+    mean_old, through = _mean_of(result._latents, new.functions("mean_old"), new.theta)
     (predictor,) = read.at(point, {request.name: (mean_old, through)})
     (coef,) = predictor.through[request.name].coef
     # Rows of other blocks are added to those of the process's mean.
@@ -293,10 +292,10 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
     check_likelihood(result, read.lgm, point, read.site.name)
     means_old: dict[str, tuple[Array, dict[int, Array]]] = {}
     for gp in request.gps:
-        mean_old = kernel_function(request.model, gp, request.Xnew, ["mean_old"])
+        mean_old = kernel_functions(request.model, gp, request.Xnew)("mean_old")
         if not set(mean_old.names) <= set(theta):
             return {}  # its mean depends on another latent
-        means_old[gp.f.name] = mean_old(theta)[0], {}
+        means_old[gp.f.name] = mean_old(theta), {}
     predictors = read.at(point, means_old)
     every = [gp.f.name for gp in request.gps]
     coefs = {name: np.stack([each.through[name].coef for each in predictors]) for name in every}
@@ -318,7 +317,7 @@ class _NewValues:
     """The prior of a process with K outputs, one after the other, at P new inputs and a θ."""
 
     theta: dict[str, np.ndarray]
-    functions: dict[str, PointFunction]
+    functions: Callable[..., PointFunction]
     mean: Array
     var: Array
     # Covariance with the merged old predictors, (KP, R).
@@ -339,18 +338,18 @@ class _NewValues:
             )
         functions = kernel_functions(model, gp, request.Xnew, Z)
         theta = result.typed_theta(model)
-        needed = {*functions["cross"].names, *functions["new_diagonal"].names}
-        if unknown := needed - set(theta):
+        covariances = functions("cross", "new_diagonal")
+        if unknown := set(covariances.names) - set(theta):
             raise AugmentationError(
                 f"gp {name!r}: expected a kernel whose hyperparameters have a value in the "
                 f"approximation, found {sorted(unknown)} without one; use the gp of the fitted "
                 "model"
             )
-        cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
+        cross, var = map(np.array, covariances(theta))
         index = result.names.index(latent)
-        mean_at = _mean_of(latents, functions["mean_at"], theta)
-        check_process(result, index, model, name, functions, theta, mean_at)
-        mean, moving = _mean_of(latents, functions["mean_new"], theta)
+        mean_at = _mean_of(latents, functions("mean_at"), theta)
+        check_process(result, index, model, name, functions("old"), theta, mean_at)
+        mean, moving = _mean_of(latents, functions("mean_new"), theta)
         outputs = latents.prior.maps[index].size // cross.shape[1]
         return cls(
             theta,

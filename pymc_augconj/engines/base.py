@@ -161,8 +161,8 @@ class ProcessPrior(Protocol):
     #: Added to the diagonal of K(Z, Z).
     jitter: float
 
-    def thread_copies(self, count: int) -> Sequence[ProcessPrior]:
-        """Return this object and up to ``count`` − 1 copies, one for each thread."""
+    def compile(self) -> None:
+        """Compile what several threads call, as PyTensor compiles in one."""
 
     def cov(self, point: Point, Z: Array) -> Array:
         """Return K(Z, Z)."""

@@ -13,6 +13,8 @@ held sites of η + log c are as good for any c, which takes the level of η with
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 from scipy.special import gammaln, pdtr, xlogy
 
@@ -22,19 +24,39 @@ from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusa
 from .registry import register
 
 
-@register
-class PoissonLog(DensityLikelihood):
-    """Counts y ∈ {0, 1, …} of mean c e^η; c, the exposure, is a parameter."""
+class Poisson(DensityLikelihood):
+    """Counts y ∈ {0, 1, …} of a mean that is a function of η."""
 
     name = "Poisson"
-    link = "log"
     discrete = True
+
+    @abstractmethod
+    def rate(self, eta: Array, params: Params) -> Array:
+        """Return the mean."""
+
+    def check(self, y: Array, params: Params) -> str | None:
+        return refusal(y, is_count(y), "a non-negative integer")
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        rate = self.rate(eta, params)
+        return rate, rate
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        k = np.floor(y)
+        return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), self.rate(eta, params)))
+
+
+@register
+class PoissonLog(Poisson):
+    """Counts y ∈ {0, 1, …} of mean c e^η; c, the exposure, is a parameter."""
+
+    link = "log"
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_log", scale="exposure"),
     )
 
-    def check(self, y: Array, params: Params) -> str | None:
-        return refusal(y, is_count(y), "a non-negative integer")
+    def rate(self, eta: Array, params: Params) -> Array:
+        return params["exposure"] * np.exp(eta)
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         c = params["exposure"]
@@ -48,18 +70,9 @@ class PoissonLog(DensityLikelihood):
             rate = c * np.exp(mean + 0.5 * var)
         return y * mean - rate + _log_constant(y, c), y - rate, -0.5 * rate
 
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
-        rate = params["exposure"] * np.exp(eta)
-        return rate, rate
-
     def predictive_moments(self, mean: Array, var: Array, params: Params) -> tuple[Array, Array]:
         rate = params["exposure"] * np.exp(mean + 0.5 * var)
         return rate, rate + rate**2 * np.expm1(var)
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        k = np.floor(y)
-        rate = params["exposure"] * np.exp(eta)
-        return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
 
 # log y! of small counts; and y, c and the constant that was asked for last, as a step asks for it

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, gammaincc, gammaln, xlogy
+from scipy.special import expit, gammaln, xlogy
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     log_polya_gamma,
@@ -32,7 +32,8 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array, Generator
 
-from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, is_count, refusal
+from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites
+from .poisson_log import Poisson
 from .powers_of_sigmoid import log_shrunk
 from .registry import register
 
@@ -40,21 +41,19 @@ _LOG_2 = np.log(2.0)
 
 
 @register
-class PoissonSigmoid(Likelihood):
+class PoissonSigmoid(Poisson, Likelihood):
     """Counts y ∈ {0, 1, …} of mean r σ(η); the auxiliary variable is the pair (n, ω)."""
 
-    name = "Poisson"
     link = "scaled logit"
     augmentation = "thinned count n ~ Poisson(r σ(−η)), Pólya–Gamma PG(y + n, η)"
-    discrete = True
     prefers_held = True
     levels = MappingProxyType({"rate": 0})
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_logit", scale="rate"),
     )
 
-    def check(self, y: Array, params: Params) -> str | None:
-        return refusal(y, is_count(y), "a non-negative integer")
+    def rate(self, eta: Array, params: Params) -> Array:
+        return params["rate"] * expit(eta)
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         rate = params["rate"]
@@ -82,15 +81,6 @@ class PoissonSigmoid(Likelihood):
         log_laplace = -np.logaddexp(0.5 * c, -0.5 * c)
         log_power = xlogy(y, rate) + y * (0.5 * mean + log_laplace)
         return log_power + rate * np.expm1(log_thinned) - gammaln(y + 1.0)
-
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
-        mean = params["rate"] * expit(eta)
-        return mean, mean
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        k = np.floor(y)
-        found = gammaincc(np.maximum(k, 0.0) + 1.0, params["rate"] * expit(eta))
-        return np.where(k < 0.0, 0.0, found)
 
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         n, polya_gamma = omega

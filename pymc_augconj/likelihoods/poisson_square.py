@@ -25,12 +25,13 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import dawsn, digamma, gammaln, logsumexp, pdtr, xlogy
+from scipy.special import dawsn, digamma, gammaln, logsumexp, xlogy
 
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusal
+from .base import Expected, Params, Pattern
+from .poisson_log import Poisson
 from .registry import register
 
 _LOG_2 = np.log(2.0)
@@ -49,23 +50,21 @@ _LARGEST_CANCELLATION = 1e4
 
 
 @register
-class PoissonSquare(DensityLikelihood):
+class PoissonSquare(Poisson):
     """Counts y ∈ {0, 1, …} of mean c η²; c, the exposure, is a parameter."""
 
-    name = "Poisson"
     link = "square"
-    discrete = True
     patterns = (
         Pattern(
             "PoissonRV", inputs=("mu",), predictor="mu", link="scaled_square", scale="exposure"
         ),
     )
 
-    def check(self, y: Array, params: Params) -> str | None:
-        return refusal(y, is_count(y), "a non-negative integer")
+    def rate(self, eta: Array, params: Params) -> Array:
+        return params["exposure"] * eta**2
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        rate = params["exposure"] * eta**2
+        rate = self.rate(eta, params)
         return xlogy(y, rate) - rate - gammaln(y + 1.0)
 
     def expected_log_density(self, y: Array, mean: Array, var: Array, params: Params) -> Expected:
@@ -96,19 +95,10 @@ class PoissonSquare(DensityLikelihood):
         log_Z = xlogy(y, exposure) - gammaln(y + 1.0) + log_constant + zeroth
         return Tilted(log_Z, tilted_mean, tilted_var)
 
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
-        rate = params["exposure"] * eta**2
-        return rate, rate
-
     def predictive_moments(self, mean: Array, var: Array, params: Params) -> tuple[Array, Array]:
         c = params["exposure"]
         rate = c * (mean**2 + var)
         return rate, rate + c**2 * (4.0 * mean**2 * var + 2.0 * var**2)
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        k = np.floor(y)
-        rate = params["exposure"] * eta**2
-        return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
     def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
         if np.max(y, initial=0.0) > LARGEST_COUNT:

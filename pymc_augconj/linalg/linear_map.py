@@ -243,6 +243,10 @@ class SelectionSum(DenseMap):
         terms = zip(self.coefs, self.parts, strict=True)
         return sum((c * part.apply_transpose(w) for c, part in terms), np.zeros(()))
 
+    def magnitude(self, u: Array) -> Array:
+        terms = zip(np.abs(self.coefs), self.parts, strict=True)
+        return sum((c * part.magnitude(u) for c, part in terms), np.zeros(()))
+
     def rows(self, which: Index | slice) -> SelectionSum:
         return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
 

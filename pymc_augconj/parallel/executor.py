@@ -11,7 +11,6 @@ restore it. Here the first call saves the value, and the last call restores it.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
@@ -225,14 +224,6 @@ def _silent(topic: str, message: Any) -> None:
     pass
 
 
-_here = threading.local()
-
-
-def worker_number() -> int:
-    """Return the number of this thread in its :class:`Threads`; 0 for the caller's."""
-    return getattr(_here, "number", 0)
-
-
 class Pool(Executor):
     """Work for a pool of the standard library, which is not closed at the end."""
 
@@ -273,12 +264,7 @@ class Threads(Pool):
     """
 
     def __init__(self, workers: int) -> None:
-        numbers = itertools.count(1)
-
-        def number() -> None:
-            _here.number = next(numbers)
-
-        super().__init__(ThreadPoolExecutor(workers - 1, initializer=number), workers)
+        super().__init__(ThreadPoolExecutor(workers - 1), workers)
         self._work: dict[Task[Any], tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:

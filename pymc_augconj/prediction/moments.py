@@ -34,7 +34,6 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +48,7 @@ from pymc_augconj.linalg.dense import (
     cholesky_with_jitter,
     diagonal_view,
 )
-from pymc_augconj.parallel.executor import available_cores
+from pymc_augconj.parallel.executor import Executor, Threads, available_cores
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
@@ -320,33 +319,30 @@ def draw_groups(
     groups: Sequence[Index],
     f: Array,
     noise: Array,
-    evaluators: Sequence[Callable[[int], Parts]],
+    evaluate: Callable[[int], Parts],
     *,
+    threads: int,
     jitter: float,
     joint: bool,
 ) -> Array:
     """Return a draw of f* for every draw of f, whose kernels differ between groups.
 
     ``groups`` are the indices of draws that share a kernel, f is (S, n) and ``noise`` (S, P),
-    standard normal. Each of ``evaluators`` has its own thread and returns the parts for the kernel
-    of a draw, see :func:`draw_conditional`. The results do not depend on the number of threads.
+    standard normal. ``evaluate`` returns the parts for the kernel of a draw, see
+    :func:`draw_conditional`. The results do not depend on the number of ``threads``.
     """
     f_new = np.empty_like(noise)
 
     def work(thread: int) -> None:
         scratch: list[Array] = []
-        for members in groups[thread :: len(evaluators)]:
-            parts = evaluators[thread](members[0])
+        for members in groups[thread::threads]:
+            parts = evaluate(members[0])
             f_new[members] = draw_conditional(
                 f[members], noise[members], parts, jitter=jitter, joint=joint, scratch=scratch
             )
 
-    if len(evaluators) == 1:
-        work(0)
-    else:
-        with ThreadPoolExecutor(len(evaluators)) as pool:
-            for done in [pool.submit(work, thread) for thread in range(len(evaluators))]:
-                done.result()
+    with Threads(threads) if threads > 1 else Executor() as run:
+        run.gather(run.map(work, range(threads)))
     return f_new
 
 

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache, partial
-from threading import Lock
+from threading import Lock, RLock
 from types import CodeType
 from typing import Any
 
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.basic import Alloc, AllocDiag, ARange, Join, MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
@@ -66,6 +66,9 @@ def of_type(function: Call, dtype: str | None) -> Call:
     return lambda *values: np.asarray(function(*values), dtype=dtype)
 
 
+_OF_INNER = RLock()
+
+
 def performed(node: Apply) -> Call:
     """Return PyTensor's own execution of a node, as a function."""
     variables = dict.fromkeys([*node.inputs, *node.outputs])
@@ -73,7 +76,8 @@ def performed(node: Apply) -> Call:
     outputs = [storage[var] for var in node.outputs]
     computed = {var: [True] for var in variables}
     thunk = node.op.make_thunk(node, storage, computed, [], impl="py")
-    one_thread = Lock()
+    # Inner functions belong to an operation, which several graphs may have.
+    one_thread = _OF_INNER if isinstance(node.op, HasInnerGraph) else Lock()
 
     def call(*values: Any) -> Any:
         with one_thread:

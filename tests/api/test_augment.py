@@ -137,7 +137,7 @@ def test_process_model_keeps_its_variables_and_gains_omega(latent):
     assert set(augmented.named_vars) == {*before, "y_omega"}
     assert augmented.named_vars_to_dims["y_omega"] == ("site",)
     assert augmented.named_vars_to_dims["y"] == ("site",)
-    assert [rv.name for rv in augmented.observed_RVs] == ["z", "y"]
+    assert [rv.name for rv in augmented.observed_RVs] == ["y", "z"]
 
     # y | ω is N(level + f, 1/ω), and ω ~ InvGamma(1, 1/2s²).
     point = augmented.initial_point()

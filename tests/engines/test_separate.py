@@ -142,25 +142,6 @@ def test_copies_of_a_process_are_what_processes_of_their_own_are():
         np.testing.assert_allclose(slope, apart[name], rtol=1e-9)
 
 
-def test_a_predictor_without_a_process_is_evaluated_on_threads():
-    """Precisions of groups beside a process: a component of its own, without inducing points."""
-
-    def write():
-        gp, f = process("f")
-        a = pm.Normal("a", 0, 1, shape=3)
-        pm.Normal("y", f, tau=2 * pm.math.sigmoid(a[LABELS]), observed=np.sin(X[:, 0]))
-        return [gp]
-
-    problem = problem_of(write, X[:5])
-    family = _Family(problem, VariationalGaussian(factorised=True))
-    before = family.at(problem.point).design
-    assert family.model.open_threads(2) == 2
-    after = family.at(problem.point).design
-    assert [part.processes for part in family.model.parts] == [(0,), ()]
-    for first, second in zip(before.parts, after.parts, strict=True):
-        np.testing.assert_array_equal(first.Phi, second.Phi)
-
-
 def test_fit_and_predict_through_inducing_points(tmp_path):
     """K classes of one process: the fit's moments at its inputs, its draws, its predictions."""
     with pm.Model():

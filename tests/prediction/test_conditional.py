@@ -60,7 +60,7 @@ def test_does_not_depend_on_the_number_of_threads(inputs, joint):
         return parts_of(scales[draw], *inputs, joint)
 
     results = [
-        draw_groups(groups, f, noise, [evaluate] * threads, jitter=JITTER, joint=joint)
+        draw_groups(groups, f, noise, evaluate, jitter=JITTER, joint=joint, threads=threads)
         for threads in (1, 3)
     ]
     np.testing.assert_array_equal(*results)

@@ -31,7 +31,6 @@ from pymc_augconj.latents.joint import KeptParts, block_prior
 from pymc_augconj.linalg.dense import TriangularFactor, add_outer
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
@@ -63,8 +62,6 @@ class SparseComponent:
         self.blocks = [names.index(prior.name) for prior in self.priors]
         self._others = [i for i in range(len(names)) if i not in self.blocks]
         self._kept = KeptParts()
-        # The priors, for each thread that works on rows of its own.
-        self._by_thread = [self.priors]
         for p, prior in enumerate(self.priors):
             selection_of(prior, self.map_of(p)(point))
 
@@ -91,17 +88,6 @@ class SparseComponent:
         """Return D, the number of weights."""
         return self.n_sparse(inducing) + sum(self.lgm.blocks[i].total_size for i in self._others)
 
-    def open_threads(self, count: int) -> int:
-        copies = [prior.thread_copies(count) for prior in self.priors]
-        # Without processes any number will do.
-        self._by_thread = [list(own) for own in zip(*copies, strict=False)] or [[]] * count
-        return len(self._by_thread)
-
-    @property
-    def of_thread(self) -> list[ProcessPrior]:
-        """The priors, as the thread that asks may use them."""
-        return self._by_thread[worker_number() % len(self._by_thread)]
-
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         self._offset(point)
         for p, Z in enumerate(self.inducing(inducing)):
@@ -121,7 +107,7 @@ class SparseComponent:
         Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
-        pairs = zip(self.of_thread, self.inducing(inducing), strict=True)
+        pairs = zip(self.priors, self.inducing(inducing), strict=True)
         for p, (prior, Z) in enumerate(pairs):
             read = selection_of(prior, self._map(self.blocks[p], point))
             coef = None if read.coef is None else read.coef[rows]
@@ -213,7 +199,7 @@ class SparseComponent:
         """Return the derivatives through the factors L, given Lᵀ ∂/∂L of all processes."""
         total: dict[str, Array] = {}
         first = 0
-        for p, (prior, Z) in enumerate(zip(self.of_thread, self.inducing(inducing), strict=True)):
+        for p, (prior, Z) in enumerate(zip(self.priors, self.inducing(inducing), strict=True)):
             part = slice(first, first + len(Z))
             first = part.stop
             by_zz = self._factor(p, point, Z).pull(by_factor[part, part])
@@ -285,7 +271,7 @@ class ComponentDesign:
         return total
 
     def _of_process(self, process: _ProcessRows, G: Array, lam: Array) -> dict[str, Array]:
-        model, prior, coef = self.model, self.model.of_thread[process.index], process.coef
+        model, prior, coef = self.model, self.model.priors[process.index], process.coef
         by_diagonal = -0.5 * lam
         total: dict[str, Array] = {}
         if model.map_of(process.index).names:

@@ -78,10 +78,6 @@ class SparseModel:
         """Return the number of weights of each component."""
         return [part.size(inducing) for part in self.parts]
 
-    def open_threads(self, count: int) -> int:
-        """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
-        return min(part.open_threads(count) for part in self.parts)
-
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         """Evaluate what does not depend on rows, so that several threads can share it."""
         self._offset(point)

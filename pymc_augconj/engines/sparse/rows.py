@@ -289,9 +289,9 @@ class RowsInMemory:
             return [rows]
         count = min(max(n_rows // _PART, 2), _MOST_PARTS)
         if self.executor.workers == 1 and available_cores() > 1:
-            threads = self.model.open_threads(min(available_cores(), count, _MOST_THREADS))
-            if threads > 1:
-                self.executor = Threads(threads)
+            for prior in [prior for part in self.model.parts for prior in part.priors]:
+                prior.compile()
+            self.executor = Threads(min(available_cores(), count, _MOST_THREADS))
         indices = np.arange(n_rows) if isinstance(rows, slice) else rows
         size = n_rows / (count - 1 + _LAST_SHARE)
         return np.split(indices, [int(i * size) for i in range(1, count)])

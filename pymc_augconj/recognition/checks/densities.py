@@ -30,11 +30,11 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.python_mode import WRONG, python_mode
-from pymc_augconj.recognition.graph.affine import depends_on, op_name
+from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, distribution_name
 from pymc_augconj.recognition.graph.derive import log_densities_of
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction
-from pymc_augconj.recognition.graph.interpreter import overflows
+from pymc_augconj.recognition.graph.interpreter import op_name, overflows
 from pymc_augconj.recognition.graph.rewrite import Variables, is_random
 from pymc_augconj.recognition.latents.innovations import Latents, in_innovations
 from pymc_augconj.recognition.observed.links import split_number

@@ -9,7 +9,7 @@ observations never become a dense matrix.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 
 import numpy as np
@@ -18,19 +18,24 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import toposort, walk
-from pytensor.scalar.basic import Add, Identity, Mul, Neg, Sub, Switch, TrueDiv
+from pytensor.graph.traversal import toposort, walk, walk_toposort
+from pytensor.scalar.basic import Add, Identity, Mul, Neg, Second, Sub, Switch, TrueDiv
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 from pytensor.tensor.variable import TensorVariable
 
 from .functions import UNCONNECTED
-from .interpreter import Interpreter, NotInterpretedError
-from .rewrite import Variables, down_to_random, is_random, simplify, substitute
+from .interpreter import Interpreter, NotInterpretedError, op_name
+from .rewrite import Variables, down_to_random, is_number, is_random, simplify, substitute
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
 _PIECEWISE_AFFINE = frozenset(
@@ -174,35 +179,21 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
     return op_name(var) in _PIECEWISE_AFFINE
 
 
-def op_name(var: Variable) -> str:
-    """Return the name of the op, the scalar one if there is one; "" for a leaf."""
-    op = None if var.owner is None else var.owner.op
-    return "" if op is None else type(getattr(op, "scalar_op", op)).__name__
-
-
 def descendants(predictor: Variable, inputs: Variables) -> list[TensorVariable]:
     """Return the variables between ``inputs`` and ``predictor``, in topological order.
 
     The predictor is one of them, the inputs are not.
     """
-    between: dict[Variable, bool] = dict.fromkeys(inputs, True)
-    order: list[TensorVariable] = []
-    stack = [predictor]
-    while stack:
-        var = stack[-1]
-        if var in between:
-            stack.pop()
-            continue
-        parents = _value_parents(var)
-        waiting = [parent for parent in parents if parent not in between]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        between[var] = any(between[parent] for parent in parents)
-        if between[var] and isinstance(var, TensorVariable):
-            order.append(var)
-    return order
+    first = set(inputs)
+
+    def parents(var: Variable) -> Variables:
+        return () if var in first else _value_parents(var)
+
+    moving = dict.fromkeys(first)
+    for var in walk_toposort([predictor], parents):
+        if not moving.keys().isdisjoint(parents(var)):
+            moving[var] = None
+    return [var for var in moving if var not in first and isinstance(var, TensorVariable)]
 
 
 # -- operations that are affine in some of their arguments, for any numbers -----------------------
@@ -213,8 +204,9 @@ def descendants(predictor: Variable, inputs: Variables) -> list[TensorVariable]:
 
 class _Degree(Enum):
     CONSTANT = 0
-    AFFINE = 1
-    CURVED = 2  # every entry is of no affine function
+    LINEAR = 1  # without a constant
+    AFFINE = 2
+    CURVED = 3  # every entry is of no affine function
 
 
 _CONSTANT = _Degree.CONSTANT
@@ -232,16 +224,25 @@ _KEEPING = (DimShuffle, Reshape, ViewOp)
 
 def affine_by_its_ops(graph: Variable, inputs: Collection[Variable]) -> bool | None:
     """Return whether ``graph`` is jointly affine in ``inputs``; None if its ops do not show it."""
+    found = _degree_of(graph, inputs, _Degree.AFFINE)
+    return None if found is None else found is not _Degree.CURVED
+
+
+def is_linear_by_its_ops(graph: Variable, inputs: Collection[Variable]) -> bool:
+    """Return whether its ops show that ``graph`` is linear, without a constant, in ``inputs``."""
+    return _degree_of(graph, inputs, _Degree.LINEAR) is _Degree.LINEAR
+
+
+def _degree_of(graph: Variable, inputs: Collection[Variable], of_inputs: _Degree) -> _Degree | None:
     # Variables outside it do not depend on the inputs.
-    known: dict[Variable, _Degree | None] = dict.fromkeys(inputs, _Degree.AFFINE)
+    known: dict[Variable, _Degree | None] = dict.fromkeys(inputs, of_inputs)
     for node in toposort([graph], blockers=inputs):
         if isinstance(node.op, Shape | Shape_i) or known.keys().isdisjoint(node.inputs):
             continue
         known |= dict.fromkeys(node.outputs)
         if len(node.outputs) == 1:
             known[node.outputs[0]] = _degree(node, [known.get(v, _CONSTANT) for v in node.inputs])
-    found = known.get(graph, _CONSTANT)
-    return None if found is None else found is not _Degree.CURVED
+    return known.get(graph, _CONSTANT)
 
 
 def _degree(node: Apply, degrees: Sequence[_Degree | None]) -> _Degree | None:
@@ -252,14 +253,17 @@ def _degree(node: Apply, degrees: Sequence[_Degree | None]) -> _Degree | None:
         # Indices, and shapes, must not depend on the inputs.
         if any(degree is not _CONSTANT for degree in others):
             return None
-        return first if first is _Degree.AFFINE or isinstance(op, _KEEPING) else None
+        return first if first is not _Degree.CURVED or isinstance(op, _KEEPING) else None
     if isinstance(op, Sum | Join | MakeVector):
-        return _if_affine(degrees)
+        return _added(node.inputs, degrees)
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        is_fixed = all(degree is _CONSTANT for degree in degrees[2:])
+        return _added(node.inputs[:2], degrees[:2]) if is_fixed else None
     core = getattr(op, "core_op", op)
-    if isinstance(core, Dot):
-        return _if_affine(degrees) if _CONSTANT in degrees else None
-    if isinstance(core, SolveTriangular):
-        return _if_affine(degrees) if first is _CONSTANT else None
+    if isinstance(core, Dot) and _CONSTANT in degrees:
+        return _if_affine(first if others == [_CONSTANT] else others[0])
+    if isinstance(core, SolveTriangular) and first is _CONSTANT:
+        return _if_affine(others[0])
     return None
 
 
@@ -269,10 +273,12 @@ def _degree_of_elementwise(node: Apply, degrees: Sequence[_Degree | None]) -> _D
         return None
     if isinstance(scalar_op, Identity | Neg):
         return first
+    if isinstance(scalar_op, Second):
+        return _if_affine(others[0])
     if isinstance(scalar_op, Add | Sub):
         if degrees.count(_Degree.CURVED) == 1 and None not in degrees:
             return _Degree.CURVED
-        return _if_affine(degrees)
+        return _added(node.inputs, degrees)
     if isinstance(scalar_op, Mul | TrueDiv):
         moving = [i for i, degree in enumerate(degrees) if degree is not _CONSTANT]
         if len(moving) != 1 or (isinstance(scalar_op, TrueDiv) and moving != [0]):
@@ -283,15 +289,24 @@ def _degree_of_elementwise(node: Apply, degrees: Sequence[_Degree | None]) -> _D
             return None
         return degrees[i]
     if isinstance(scalar_op, Switch):
-        return _if_affine(others) if first is _CONSTANT else None
+        return _added(node.inputs[1:], others) if first is _CONSTANT else None
     if type(scalar_op).__name__ in _CURVES and first is _Degree.AFFINE:
         return _Degree.CURVED
     return None
 
 
-def _if_affine(degrees: Iterable[_Degree | None]) -> _Degree | None:
-    known = all(degree in (_CONSTANT, _Degree.AFFINE) for degree in degrees)
-    return _Degree.AFFINE if known else None
+def _if_affine(degree: _Degree | None) -> _Degree | None:
+    return None if degree is _Degree.CURVED else degree
+
+
+def _added(inputs: Variables, degrees: Sequence[_Degree | None]) -> _Degree | None:
+    """Return the degree of sums, or of an arrangement, of entries of the inputs."""
+    if None in degrees or _Degree.CURVED in degrees:
+        return None
+    if _Degree.LINEAR not in degrees:
+        return _Degree.AFFINE
+    constants = [v for v, own in zip(inputs, degrees, strict=True) if own is not _Degree.LINEAR]
+    return _Degree.LINEAR if all(is_number(v, 0.0) for v in constants) else _Degree.AFFINE
 
 
 def _is_never_zero(factor: Variable) -> bool:

@@ -25,19 +25,16 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, graph_inputs, toposort, walk
-from pytensor.tensor.basic import Join
 from pytensor.tensor.random.type import RandomGeneratorType
-from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.point import Argument, Point
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import without_compilation
-from pymc_augconj.typing import Array, Generator
+from pymc_augconj.typing import Generator
 
-from .affine import op_name
-from .functions import Gradient, Inputs, PointFunction
-from .interpreter import Interpreter, NotInterpretedError, interpret
+from .functions import Gradient, Inputs, PointFunction, Pullback
+from .interpreter import Interpreter, NotInterpretedError, interpret, op_name
 from .rewrite import Variables, is_random, substitute
 
 _NONE: frozenset[Variable] = frozenset()
@@ -201,16 +198,12 @@ def _name_of_categorical(rv: Variable) -> str:
     parts = [] if p.owner is None else p.owner.inputs
     if op_name(p) == "Sub":
         # σ(c_k − η) − σ(c_(k−1) − η)
-        joined = {part.owner.inputs[0] for part in parts if _is(part, Subtensor)}
-        if len(joined) == 1 and all(_is(part, Join) for part in joined):
+        joined = {part.owner.inputs[0] for part in parts if op_name(part) == "Subtensor"}
+        if [op_name(part) for part in joined] == ["Join"]:
             return "OrderedLogistic" if _contains(joined, "Sigmoid") else "Categorical"
-    if op_name(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
+    if op_name(p) == "Exp" and op_name(parts[0]) == "Join" and _contains(parts, "Erfc"):
         return "OrderedProbit"
     return "Categorical"
-
-
-def _is(var: Variable, kind: type) -> bool:
-    return var.owner is not None and isinstance(var.owner.op, kind)
 
 
 def _contains(graphs: Iterable[Variable], name: str) -> bool:
@@ -220,8 +213,6 @@ def _contains(graphs: Iterable[Variable], name: str) -> bool:
 # Standard deviations, on the unconstrained scale, of the points at which structure is examined.
 _SPREAD = 0.3
 _WIDE_SPREAD = 3.0
-
-_WEIGHTS = Argument("weights")
 
 
 class ValueSpace:
@@ -255,7 +246,8 @@ class ValueSpace:
 
     def pullback(self, graph: Variable, arguments: Inputs | None = None) -> Pullback:
         """Return the derivatives of ⟨weights, graph⟩ as a function of the weights as well."""
-        return Pullback(self, graph, arguments or {})
+        how = self.mode, self._first_calls
+        return Pullback(self.model.in_values([graph]), self.inputs, arguments or {}, *how)
 
     def points(self, spread: float = _SPREAD) -> list[dict[str, np.ndarray]]:
         """Return PyMC's initial point, and two more around it."""
@@ -284,11 +276,11 @@ class ValueSpace:
             value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
             graphs[self.model.rvs_to_values[rv].name] = value
         try:
-            yield _PriorDraw(graphs)
+            yield _prior_draw(graphs)
         except NotInterpretedError:
             for name, graph in graphs.items():
                 with suppress(NotInterpretedError):
-                    yield _PriorDraw({name: graph})
+                    yield _prior_draw({name: graph})
 
     def wide_points(self, initial: Point, n_points: int = 6) -> list[dict[str, np.ndarray]]:
         """Return points far from ``initial``, where structure must be the same."""
@@ -315,36 +307,12 @@ def is_positive(model: ModelIndex, factor: Variable) -> bool:
     return all(bool(np.all(read(point) > 0.0)) for point in [start, *points])
 
 
-class Pullback:
-    """``(point, weights) -> {name: derivative}`` of ⟨weights, graph⟩, derived at the first call."""
-
-    def __init__(self, space: ValueSpace, graph: Variable, arguments: Inputs) -> None:
-        self._space, self._graph, self._arguments = space, graph, arguments
-
-    @cached_property
-    def _gradient(self) -> Gradient:
-        weights = self._graph.type.clone(name=None)("weights")
-        cost = (weights * self._graph).sum()
-        return self._space.gradient(cost, {**self._arguments, _WEIGHTS: weights})
-
-    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        return self._gradient({**point, _WEIGHTS: weights})
-
-
-class _PriorDraw:
-    """Draws graphs of random variables, by name, a generator's child for each of these."""
-
-    def __init__(self, graphs: Mapping[str, Variable]) -> None:
-        outputs = list(graphs.values())
-        self._names = tuple(graphs)
-        self._generators = [
-            leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)
-        ]
-        self._run = Interpreter(outputs, self._generators, draws=True)
-
-    def __call__(self, rng: Generator) -> dict[str, np.ndarray]:
-        found = self._run.as_written(*rng.spawn(len(self._generators)))
-        return dict(zip(self._names, found, strict=True))
+def _prior_draw(graphs: Mapping[str, Variable]) -> Callable[[Generator], dict[str, np.ndarray]]:
+    """Return a function that draws graphs of random variables, with a child for each generator."""
+    outputs = list(graphs.values())
+    leaves = [leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)]
+    run = Interpreter(outputs, leaves, draws=True)
+    return lambda rng: dict(zip(graphs, run.as_written(*rng.spawn(len(leaves))), strict=True))
 
 
 def _initial_point(model: Model) -> dict[str, np.ndarray]:

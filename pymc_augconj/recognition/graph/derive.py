@@ -25,8 +25,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from .affine import op_name
 from .dependence import ModelIndex, static_shape
+from .interpreter import op_name
 from .rewrite import Variables, is_number, is_random, substitute
 
 

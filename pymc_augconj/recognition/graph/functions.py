@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from copy import copy
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,12 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
-from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
+from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.point import Key, Point
+from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
 from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
@@ -52,7 +51,8 @@ class PointFunction:
     point, or shared variables. The first ``first_calls`` calls run uncompiled where that loses no
     digits and no array has ``largest_array`` entries; use 0 if results must not depend on earlier
     calls. ``names`` are the keys that the graph depends on, ``shared`` the shared variables
-    (``pm.Data``), whose values may change between calls.
+    (``pm.Data``), whose values may change between calls. Once compiled without ``mode``, several
+    threads may call it.
     """
 
     def __init__(
@@ -137,18 +137,6 @@ class PointFunction:
         values = [x if x.dtype.kind == "f" else Registers(tape, x) for x in given]
         data = [np.asarray(value) for (value,) in shared]
         return self._unpacked(tape.read(fgraph, order, [*values, *data]))
-
-    def copies(self, count: int) -> list[PointFunction]:
-        """Return ``count`` compiled functions, one for each thread; the first is this one.
-
-        Only this one is returned if the graph has an op with an inner function, which copies would
-        share.
-        """
-        if any(isinstance(node.op, HasInnerGraph) for node in applys_between((), self._outputs)):
-            count = 1
-        graph = self._outputs[0] if self._single else self._outputs
-        more = (PointFunction(graph, self._inputs, self._mode) for _ in range(count - 1))
-        return [function.compile() for function in (self, *more)]
 
     def __call__(self, point: Point) -> Any:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
@@ -250,18 +238,22 @@ class NamedValues:
         if self.shared:
             return self._evaluate(point)
         at = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
-        if at not in self._known:
+        # Another thread may clear them meanwhile.
+        found = self._known.get(at)
+        if found is None:
             if len(self._known) >= _KEPT_VALUES:
                 self._known.clear()
-            self._known[at] = {key: np.array(v) for key, v in self._evaluate(point).items()}
-        return self._known[at]
+            found = {key: np.array(v) for key, v in self._evaluate(point).items()}
+            self._known[at] = found
+        return found
+
+    def compile(self) -> None:
+        """Compile now rather than at the first call."""
+        self._function.compile()
 
     def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Index]:
         """Return the registers of every value; see :class:`.OnTape`."""
         return dict(zip(self._keys, self._function.on_tape(tape, entries), strict=True))
-
-    def copies(self, count: int) -> list[NamedValues]:
-        return [NamedValues(self._keys, function) for function in self._function.copies(count)]
 
     def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
         return dict(zip(self._keys, self._function(point), strict=True))
@@ -302,6 +294,11 @@ class Gradient:
             return {}
         return dict(zip(self._wrt, self._build()(point), strict=True))
 
+    def compile(self) -> None:
+        """Compile now rather than at the first call."""
+        if self._wrt:
+            self._build().compile()
+
     def _build(self) -> PointFunction:
         if self._function is None:
             with untraced():
@@ -309,15 +306,30 @@ class Gradient:
             self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
         return self._function
 
-    def copies(self, count: int) -> list[Gradient]:
-        if not self._wrt:
-            return [self] * count
-        found = []
-        for function in self._build().copies(count):
-            other = copy(self)
-            other._function = function
-            found.append(other)
-        return found
+
+class Pullback:
+    """``(point, *weights) -> {name: derivative}`` of Σ ⟨weights, graph⟩ over some graphs.
+
+    Arguments are as of :class:`Gradient`, with graphs for a scalar.
+    """
+
+    def __init__(
+        self, graphs: Sequence[Variable], inputs: Inputs, arguments: Inputs, *how: Any
+    ) -> None:
+        weights = {Argument("weights", str(i)): g.type.clone()() for i, g in enumerate(graphs)}
+        pairs = zip(weights.values(), graphs, strict=True)
+        cost = reduce(add, [(own * graph).sum() for own, graph in pairs])
+        self._keys, self._gradient = (
+            tuple(weights),
+            Gradient(cost, inputs, {**arguments, **weights}, *how),
+        )
+
+    def compile(self) -> None:
+        """Compile now rather than at the first call."""
+        self._gradient.compile()
+
+    def __call__(self, point: Point, *weights: np.ndarray) -> dict[str, np.ndarray]:
+        return self._gradient({**point, **dict(zip(self._keys, weights, strict=True))})
 
 
 class SharedData:

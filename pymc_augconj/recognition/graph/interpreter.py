@@ -215,19 +215,21 @@ def _size_of(var: Variable) -> int:
     return 0 if None in shape else math.prod(shape)
 
 
+def op_name(var: Variable) -> str:
+    """Return the name of the op, the scalar one if there is one; "" for a leaf."""
+    op = None if var.owner is None else var.owner.op
+    return "" if op is None else type(getattr(op, "scalar_op", op)).__name__
+
+
 def _may_be_unstable(node: Apply) -> bool:
-    name = _name(node)
+    name = op_name(node.outputs[0])
     if name not in _OF_UNSTABLE_FORMULAS:
         return False
     (argument, *_) = node.inputs
     while argument.owner is not None and isinstance(argument.owner.op, DimShuffle | ViewOp):
         (argument,) = argument.owner.inputs
     # What a transform to positive values leaves: log(exp x), which is x wherever it is finite.
-    return not (name == "Log" and argument.owner is not None and _name(argument.owner) == "Exp")
-
-
-def _name(node: Apply) -> str:
-    return type(getattr(node.op, "scalar_op", node.op)).__name__
+    return not (name == "Log" and op_name(argument) == "Exp")
 
 
 _ARITHMETIC = (Add, Mul, Neg, Pow, Sqr, Sub)

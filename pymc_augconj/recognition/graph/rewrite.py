@@ -14,14 +14,12 @@ from functools import cache
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors, toposort, walk
-from pytensor.scalar.basic import EQ, Cast, Second, Switch
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.rewriting.shape import ShapeFeature
 from pytensor.tensor.type import TensorType
@@ -29,7 +27,7 @@ from pytensor.tensor.type import TensorType
 from pymc_augconj.python_mode import EXCLUDED
 
 from .functions import PointFunction
-from .interpreter import in_real_numbers, is_constant
+from .interpreter import in_real_numbers, is_constant, op_name
 
 #: Graphs, or the variables that they depend on.
 Variables = Sequence[Variable]
@@ -117,10 +115,10 @@ def without_guards(graphs: Variables) -> list[Variable]:
 
 def _guarded(var: Variable) -> Variable | None:
     """Return x if ``var`` is switch(eq(x, c), c′, x) with c′ equal to c up to rounding."""
-    if not _is(var, Switch):
+    if op_name(var) != "Switch":
         return None
     condition, then, otherwise = var.owner.inputs
-    if not _is(condition, EQ) or otherwise not in condition.owner.inputs:
+    if op_name(condition) != "EQ" or otherwise not in condition.owner.inputs:
         return None
     if otherwise.type.broadcastable != var.type.broadcastable or otherwise.dtype != var.dtype:
         return None
@@ -129,11 +127,6 @@ def _guarded(var: Variable) -> Variable | None:
     if len(limits) != 1 or limits[0] is None or value is None:
         return None
     return otherwise if abs(float(value[0]) - float(limits[0][0])) <= _EPSILON else None
-
-
-def _is(var: Variable, scalar_op: type) -> bool:
-    op = None if var.owner is None else var.owner.op
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_op)
 
 
 def is_tensor(var: Variable) -> bool:
@@ -158,12 +151,5 @@ def constant_number(var: Variable) -> np.ndarray | None:
 
 def is_number(var: Variable, value: float) -> bool:
     """Return whether ``var`` is a constant with this number in all entries, of any shape."""
-    while var.owner is not None:
-        op, scalar_op = var.owner.op, getattr(var.owner.op, "scalar_op", None)
-        if isinstance(scalar_op, Second):
-            var = var.owner.inputs[1]
-        elif isinstance(op, DimShuffle | Alloc) or isinstance(scalar_op, Cast):
-            var = var.owner.inputs[0]
-        else:
-            return False
-    return isinstance(var, Constant) and bool(np.all(np.asarray(var.data) == value))
+    found = get_underlying_scalar_constant_value(var, raise_not_constant=False)
+    return isinstance(found, np.ndarray) and bool(found == value)

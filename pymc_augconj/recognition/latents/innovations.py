@@ -25,7 +25,7 @@ from pymc_augconj.recognition.graph.dependence import ModelIndex, ValueSpace, st
 from pymc_augconj.recognition.graph.rewrite import Variables, substitute, without_guards
 from pymc_augconj.typing import Array, Index
 
-from .precision import PrecisionEntries, PrecisionGraph, PrecisionPullback
+from .precision import PrecisionEntries, PrecisionGraph
 
 
 @dataclass(eq=False)
@@ -206,9 +206,7 @@ def read_block(latent: GaussianVariable, latents: Latents, space: ValueSpace) ->
         graph = latent.mean.ravel().astype("float64")
         (graph,) = in_innovations(space.model, [graph], others, of_values=True)
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
-    graph, entries, log_factor = latent.precision, latent.entries, latent.log_factor
-    if isinstance(log_factor, Constant):
-        log_factor = None
+    graph, entries = latent.precision, latent.entries
     scale, pullback = _scale(latent, space)
     same = {name: getattr(latent, name) for name in _SAME}
     return LatentBlock(
@@ -218,7 +216,7 @@ def read_block(latent: GaussianVariable, latents: Latents, space: ValueSpace) ->
         scale_pullback=pullback,
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
-        log_factor=None if log_factor is None else _LogFactor(log_factor, space),
+        log_factor=_log_factor(latent, space),
         log_peak=log_peak,
         transform=None if latent.entry_transform is None else _EntryTransform(latent, space),
     )
@@ -226,11 +224,22 @@ def read_block(latent: GaussianVariable, latents: Latents, space: ValueSpace) ->
 
 def _scale(latent: GaussianVariable, space: ValueSpace) -> Scale:
     """Return the scale as a function of the point, and its pullback."""
-    if latent.precision is not None:
-        graph = latent.precision
-        return PrecisionEntries(graph, space, latent.name), PrecisionPullback(graph, space)
+    if (graph := latent.precision) is not None:
+        pull, of_source = space.pullback(graph.source), graph.pull_source
+        entries = PrecisionEntries(graph, space, latent.name)
+        return entries, lambda point, weights: pull(point, of_source(weights))
     scale = latent.scale.astype("float64")
     return space.function(scale), space.pullback(scale)
+
+
+def _log_factor(
+    latent: GaussianVariable, space: ValueSpace
+) -> Callable[[Point], tuple[float, dict[str, Array]]] | None:
+    """Return ``point -> (value, {name: derivative})``, None of a constant."""
+    if latent.log_factor is None or isinstance(latent.log_factor, Constant):
+        return None
+    value, gradient = space.function(latent.log_factor), space.gradient(latent.log_factor)
+    return lambda point: (float(value(point)), gradient(point))
 
 
 class _EntryTransform:
@@ -263,13 +272,3 @@ class _EntryTransform:
             for function in (self._entry, self._jacobian)
         )
         return entry, jacobian
-
-
-class _LogFactor:
-    """``point -> (value, {name: derivative})`` of a scalar."""
-
-    def __init__(self, graph: Variable, space: ValueSpace) -> None:
-        self._value, self._gradient = space.function(graph), space.gradient(graph)
-
-    def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
-        return float(self._value(point)), self._gradient(point)

@@ -30,9 +30,8 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pymc_augconj.latents.dense import FLAT_STD, kronecker_product
-from pymc_augconj.recognition.graph.affine import op_name
 from pymc_augconj.recognition.graph.dependence import ModelIndex, static_shape
-from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
+from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret, op_name
 from pymc_augconj.recognition.graph.rewrite import folded, is_number
 
 from .innovations import GaussianVariable

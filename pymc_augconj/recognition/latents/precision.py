@@ -185,25 +185,23 @@ def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool =
     """
     common = _common_entry(multiply, size) if constrained else None
     if common is not None:
-        found = _find_sparse([_Without(product, common, size) for product in multiply], size)
+        found = _find_sparse([_without(product, common, size) for product in multiply], size)
         if found[0].size < size**2:
             return *found, common
     return *_find_sparse(multiply, size), None
 
 
-class _Without:
-    """Products with a matrix minus its common entry."""
+def _without(product: Multiply, place: tuple[int, int], size: int) -> Multiply:
+    """Return the products with a matrix minus its common entry."""
+    common = product(np.eye(1, size, place[1]))[0, place[0]]
 
-    def __init__(self, product: Multiply, place: tuple[int, int], size: int) -> None:
-        unit = np.zeros((1, size))
-        unit[0, place[1]] = 1.0
-        self._product, self._common = product, product(unit)[0, place[0]]
-
-    def __call__(self, vectors: Array) -> Array:
-        found = self._product(vectors)
-        taken = self._common * vectors.sum(axis=1, keepdims=True)
+    def multiply(vectors: Array) -> Array:
+        found = product(vectors)
+        taken = common * vectors.sum(axis=1, keepdims=True)
         left = found - taken
         return np.where(np.abs(left) > _TOLERANCE * (np.abs(found) + np.abs(taken)), left, 0.0)
+
+    return multiply
 
 
 def _common_entry(multiply: Sequence[Multiply], size: int) -> tuple[int, int] | None:
@@ -211,9 +209,7 @@ def _common_entry(multiply: Sequence[Multiply], size: int) -> tuple[int, int] | 
     if size < _SMALLEST_SUM:
         return None
     for column in (0, size - 1):
-        unit = np.zeros((1, size))
-        unit[0, column] = 1.0
-        entries = [product(unit)[0] for product in multiply]
+        entries = [product(np.eye(1, size, column))[0] for product in multiply]
         values, counts = np.unique(entries[0], return_counts=True)
         most = values[counts.argmax()]
         row = int(np.argmax(entries[0] == most))
@@ -303,16 +299,6 @@ class PrecisionEntries:
                 "pm.sample's NUTS"
             )
         return entries
-
-
-class PrecisionPullback:
-    """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
-
-    def __init__(self, graph: PrecisionGraph, space: ValueSpace) -> None:
-        self._precision, self._pullback = graph, space.pullback(graph.source)
-
-    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        return self._pullback(point, self._precision.pull_source(weights))
 
 
 def values_of_walk(

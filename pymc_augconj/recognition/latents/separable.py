@@ -24,9 +24,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle
 
-from pymc_augconj.recognition.graph.affine import op_name
 from pymc_augconj.recognition.graph.dependence import static_shape
-from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
+from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret, op_name
 from pymc_augconj.recognition.graph.rewrite import (
     down_to_random,
     is_number,

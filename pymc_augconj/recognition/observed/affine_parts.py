@@ -31,7 +31,6 @@ from pymc_augconj.recognition.graph.affine import (
     descendants,
     has_misleading_derivative,
     is_affine,
-    op_name,
 )
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
@@ -39,6 +38,7 @@ from pymc_augconj.recognition.graph.dependence import (
     is_positive,
     static_shape,
 )
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.graph.rewrite import (
     Variables,
     constant_number,

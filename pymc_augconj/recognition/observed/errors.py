@@ -33,16 +33,16 @@ from .links import bound_of, describe_link
 
 #: Largest order of a matrix parameter, which is read entry by entry.
 LARGEST_MATRIX = 16
+_ENGINES = (
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    "{} approximates it: {} an augmentation"
+)
 #: What works without an augmentation.
-DENSITY_ENGINES = (
-    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
-    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
-)
+DENSITY_ENGINES = _ENGINES.format('"vgp", "ep", "qp" or "svi"', "none of them needs")
 #: Likewise for latents within bounds.
-BOUNDED_ENGINES = (
-    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
-    '"ep" or "qp" approximates it: none of them needs an augmentation'
-)
+BOUNDED_ENGINES = _ENGINES.format('"ep" or "qp"', "none of them needs")
+#: Likewise with several predictors.
+SEVERAL_ENGINES = _ENGINES.format('"vgp"', "neither needs")
 #: What remains where latents multiply each other.
 BY_TURNS = (
     "; draw the factors of a product by turns, naming one: pac.sample(vars=[latent]), or sample "
@@ -63,11 +63,6 @@ _CENSORED = (
     "for them: pm.Censored('y', pm.Normal.dist(mu, sigma), lower, upper, observed=y))"
 )
 _WALKS = "pm.GaussianRandomWalk, x0 + (sigma * e).cumsum() or pm.AR, as scan is not read"
-#: Likewise with several predictors.
-SEVERAL_ENGINES = (
-    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
-    '"vgp" approximates it: neither needs an augmentation'
-)
 
 
 def about_prior(rv: Variable, transform: Transform | None) -> str:

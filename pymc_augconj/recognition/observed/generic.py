@@ -32,12 +32,13 @@ from pymc.distributions.multivariate import DirichletMultinomialRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.utils import explicit_expand_dims
 
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.generic import GenericLikelihood, LogDensity
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.python_mode.tape import Registers
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
+from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
     distribution_name,
@@ -45,6 +46,7 @@ from pymc_augconj.recognition.graph.dependence import (
     static_shape,
 )
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of, with_exact_complements
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
 from pymc_augconj.recognition.latents.innovations import (
     Latents,
@@ -53,7 +55,7 @@ from pymc_augconj.recognition.latents.innovations import (
 from pymc_augconj.typing import Array
 
 from .affine_parts import AffinePart, between, find_predictors, with_factors_inside
-from .links import peel, split_power
+from .links import known_link, split_power
 from .observed_graph import ObservedGraph, flatten
 from .row_reader import RowParameters, RowReader
 from .rows import with_indices_inside
@@ -207,13 +209,9 @@ def _with_all_axes(rv: Variable, ndim: int) -> Variable:
     if not isinstance(op, RandomVariable):
         return rv
     rng, size, *parameters = rv.owner.inputs
-    given = zip(parameters, op.ndims_params, strict=True)
-    if all(p.ndim >= ndim + own for p, own in given):
+    padded = explicit_expand_dims(parameters, op.ndims_params, ndim)
+    if padded == parameters:
         return rv
-    padded = [
-        pt.shape_padleft(p, ndim + own - p.ndim) if p.ndim < ndim + own else p
-        for p, own in zip(parameters, op.ndims_params, strict=True)
-    ]
     return op.make_node(rng, size, *simplify(padded)).outputs[1]
 
 
@@ -311,11 +309,7 @@ def _link(within: Variable, predictors: Variables, latents: Variables) -> str:
 
 
 def _named_link(graph: Variable, latents: Variables) -> str:
-    for link in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
-        peeled = peel(graph, link, latents)
-        if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
-            return link.removeprefix("scaled_")
-    return "its own"
+    return (known_link(graph, latents, affine=True) or "its own").removeprefix("scaled_")
 
 
 def _names(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,8 +24,9 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import expit, logit, ndtr, ndtri
 
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.graph.rewrite import (
     Variables,
     constant_number,
@@ -272,16 +274,18 @@ def as_probit(graph: Variable) -> Variable | None:
     return None
 
 
-def _exponential(graph: Variable) -> Variable | None:
-    return graph.owner.inputs[0] if op_name(graph) == "Exp" else None
+def _argument(name: str, graph: Variable) -> Variable | None:
+    """Return the argument of the operation ``name``."""
+    return graph.owner.inputs[0] if op_name(graph) == name else None
 
 
-def _square(graph: Variable) -> Variable | None:
-    return graph.owner.inputs[0] if op_name(graph) == "Sqr" else None
-
-
+_exponential = partial(_argument, "Exp")
 _PLAIN = {"logit": _logit, "probit": as_probit}
-_SCALED = {"scaled_logit": _logit, "scaled_square": _square, "scaled_log": _exponential}
+_SCALED: dict[str, Callable[[Variable], Variable | None]] = {
+    "scaled_logit": _logit,
+    "scaled_square": partial(_argument, "Sqr"),
+    "scaled_log": _exponential,
+}
 
 
 def _scaled(
@@ -361,12 +365,19 @@ def peel(
     return None if eta is None else (eta, None)
 
 
+def known_link(graph: Variable, latents: Variables, *, affine: bool = False) -> str | None:
+    """Return the link by which a graph is a function of a predictor, None for another."""
+    for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
+        peeled = peel(graph, name, latents)
+        if peeled is not None and (not affine or is_affine(pt.as_tensor(peeled[0]), latents)):
+            return name
+    return None
+
+
 def describe_link(graph: Variable, latents: Variables) -> str:
     """Return a word or two for an unsupported link, for error messages."""
-    for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
-        if peel(graph, name, latents) is not None:
-            return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
-    return f"a link that ends in {op_name(graph) or 'nothing known'}"
+    name = known_link(graph, latents) or f"a link that ends in {op_name(graph) or 'nothing known'}"
+    return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
 
 
 def split_power(graph: Variable, latents: Variables) -> tuple[Variable, float, TensorVariable]:

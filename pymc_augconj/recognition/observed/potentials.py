@@ -53,18 +53,6 @@ from .row_reader import RowParameters, RowReader
 from .rows import RowFunction, graphs_with_indices_inside, is_separate
 
 
-def match_potential(
-    model: ModelIndex, potential: Variable, latents: Latents
-) -> ObservedGraph | None:
-    """Read a potential; raise NotAffineError if :func:`read_potential` returns a sentence."""
-    found = read_potential(model, potential, latents)
-    if isinstance(found, str):
-        raise NotAffineError(
-            f"potential {potential.name!r}: {found}; sample this model with pm.sample's NUTS"
-        )
-    return found
-
-
 def read_potential(
     model: ModelIndex, potential: Variable, latents: Latents
 ) -> ObservedGraph | str | None:

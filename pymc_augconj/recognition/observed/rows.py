@@ -15,7 +15,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -25,7 +25,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import toposort, walk
+from pytensor.graph.traversal import toposort, walk, walk_toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import All
@@ -35,15 +35,17 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.point import Argument
 from pymc_augconj.python_mode.tape import Registers
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine, op_name
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
-from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.functions import Inputs, PointFunction
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.graph.rewrite import Variables, is_number, simplify, substitute
 
 from .links import as_probit
 
-_Y, _ETA = "y", "eta"
+_Y = Argument("y")
 
 
 def conjuncts(conditions: Variables) -> list[Variable]:
@@ -71,29 +73,31 @@ def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
 
     Symbols keep the number of axes, with more for a number that all observations share.
     """
-    changed = dependents([graph], symbols)
     new: dict[Variable, Variable] = dict(symbols)
-    stack = [graph]
-    while stack:
-        var = stack[-1]
-        if var in new:
-            stack.pop()
-            continue
-        if var not in changed:
-            new[stack.pop()] = var
-            continue
-        parents = list(var.owner.inputs)
-        if isinstance(var.owner.op, CheckParameterValue):
-            parents = [parents[0], *conjuncts(parents[1:])]
-        elif isinstance(var.owner.op, Alloc | SpecifyShape):
-            parents = parents[:1]
-        if waiting := [parent for parent in parents if parent not in new]:
-            stack.extend(waiting)
-            continue
-        inputs = [new[parent] for parent in parents]
-        for before, now in zip(var.owner.outputs, _remade(var, inputs), strict=True):
-            new.setdefault(before, now)
-    return new[graph]
+    for var in _moving([graph], symbols):
+        if var not in new:
+            inputs = [new.get(part, part) for part in _parts(var.owner)]
+            for before, now in zip(var.owner.outputs, _remade(var, inputs), strict=True):
+                new.setdefault(before, now)
+    return new.get(graph, graph)
+
+
+def _moving(graphs: Variables, bases: Collection[Variable]) -> Iterator[Variable]:
+    """Yield what rows of ``graphs`` are computed from that depends on ``bases``, those first."""
+    moving = dependents(graphs, bases)
+
+    def parts(var: Variable) -> Variables:
+        return [] if var in bases else [part for part in _parts(var.owner) if part in moving]
+
+    return walk_toposort(moving.intersection(graphs), parts)
+
+
+def _parts(node: Apply) -> list[Variable]:
+    if isinstance(node.op, CheckParameterValue):
+        # All rows must meet a condition, which is the same as that each of them meets its own.
+        return [node.inputs[0], *conjuncts(node.inputs[1:])]
+    # The shapes of these do not matter.
+    return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
 
 
 def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
@@ -173,11 +177,9 @@ class RowFunction:
     ) -> None:
         self._dtype = y.dtype
         self._scalars, self._rows = tuple(scalars), tuple(rows)
-        named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}
-        flat = graph.astype("float64").ravel()
-        self._etas = tuple(f"{_ETA}:{i}" for i in range(len(etas)))
-        predictors = dict(zip(self._etas, etas, strict=True))
-        self._function = PointFunction(flat, {_Y: y, **predictors, **named})
+        self._etas = tuple(Argument("eta", str(i)) for i in range(len(etas)))
+        inputs: Inputs = {_Y: y, **dict(zip(self._etas, etas, strict=True)), **scalars, **rows}
+        self._function = PointFunction(graph.astype("float64").ravel(), inputs)
 
     def __call__(
         self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
@@ -187,14 +189,11 @@ class RowFunction:
             return self._on_tape(y, eta, params)
         params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
         shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:], *map(np.shape, params.values()))
-        given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}
+        given: dict[Any, np.ndarray] = dict(zip(self._etas, np.asarray(eta, float), strict=True))
+        given[_Y] = np.asarray(y, self._dtype)
         given |= {name: params[name] for name in self._rows}
         vectors = {name: _wide(value, shape).ravel() for name, value in given.items()}
-        vectors[_Y] = np.asarray(vectors[_Y], self._dtype)
-        for name in self._etas:
-            vectors[name] = np.asarray(vectors[name], float)
-        several = [name for name in self._scalars if params[name].size > 1]
-        if not several:
+        if all(params[name].size == 1 for name in self._scalars):
             scalars = {name: params[name].reshape(()) for name in self._scalars}
             return self._evaluate(vectors, scalars).reshape(shape)
         # Numbers that differ between draws: one evaluation for each.
@@ -212,19 +211,16 @@ class RowFunction:
 
     def _on_tape(self, y: Any, eta: Registers, params: Mapping[str, Any]) -> Any:
         """Return the registers of the value of one row."""
-        entries = {_Y: y.index, **dict(zip(self._etas, eta.index, strict=True))}
-        entries |= {f"param:{name}": params[name].index for name in self._rows}
-        entries |= {f"param:{name}": params[name].index.reshape(()) for name in self._scalars}
+        entries: Any = {_Y: y.index, **dict(zip(self._etas, eta.index, strict=True))}
+        entries |= {name: params[name].index for name in self._rows}
+        entries |= {name: params[name].index.reshape(()) for name in self._scalars}
         tape: Any = eta.tape
         return Registers(tape, self._function.on_tape(tape, entries))
 
     def _evaluate(
-        self, vectors: dict[str, np.ndarray], scalars: dict[str, np.ndarray]
+        self, vectors: dict[Any, np.ndarray], scalars: dict[str, np.ndarray]
     ) -> np.ndarray:
-        point = {name: vectors[name] for name in (_Y, *self._etas)}
-        point |= {f"param:{name}": vectors[name] for name in self._rows}
-        point |= {f"param:{name}": value for name, value in scalars.items()}
-        return np.array(_wide(self._function(point), vectors[_Y].shape))
+        return np.array(_wide(self._function({**vectors, **scalars}), vectors[_Y].shape))
 
 
 def _wide(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -268,28 +264,11 @@ def axes_of(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
 
 def _follow(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
     """Return the axes of ``graph``; None if it depends on none of the variables ``known``."""
-    moving = dependents([graph], known)
     found = dict(known)
-    stack = [graph]
-    while stack:
-        var = stack[-1]
-        if var in found or var not in moving:
-            stack.pop()
-            continue
-        needed = [part for part in _parts(var.owner) if part in moving]
-        if waiting := [part for part in needed if part not in found]:
-            stack.extend(waiting)
-        else:
-            found[stack.pop()] = _axes(var, needed, found)
+    for var in _moving([graph], known):
+        if var not in found:
+            found[var] = _axes(var, [part for part in _parts(var.owner) if part in found], found)
     return found.get(graph)
-
-
-def _parts(node: Apply) -> list[Variable]:
-    if isinstance(node.op, CheckParameterValue):
-        # All rows must meet a condition, which is the same as that each of them meets its own.
-        return [node.inputs[0], *conjuncts(node.inputs[1:])]
-    # The shapes of these do not matter.
-    return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
 
 
 def _axes(var: Variable, parts: Variables, found: dict[Variable, Axes]) -> Axes:

@@ -2,9 +2,8 @@
 
 ================  ===================================================
 ``evaluate``      functions of the model that results need
-``grids``         a process on a grid at new inputs
 ``latent_draws``  from latents to the user's variables; predictors at new inputs from draws
 ``new_inputs``    the predictors of an observed variable at new inputs
-``transitions``   the next values of a time series; a Markov process at new inputs
+``transitions``   the next values of a time series; Markov or grid processes at new inputs
 ================  ===================================================
 """

@@ -6,7 +6,7 @@ deterministics, and the prior density in the sense of ``pm.find_MAP``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,42 +81,11 @@ class DensityOfPrior:
 
 
 class BatchFunction:
-    """Variables of a model as functions of many draws of the entries ``moving`` of the point.
+    """Graphs by name as a function of many values of ``variables``; draws on the first axis."""
 
-    Other entries come from ``point``. A covariance and its Cholesky factor, which depend on
-    hyperparameters alone, are computed once, when the function is made. ``data`` replaces shared
-    variables; by default each call uses their current values.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        names: Sequence[str],
-        moving: Sequence[str],
-        point: Point,
-        data: Mapping[Variable, Variable] | None = None,
-    ) -> None:
-        self.names, self.moving = tuple(names), tuple(moving)
-        index = ModelIndex(model)
-        values, graphs = index.inputs, index.in_values([model[name] for name in self.names])
-        fixed = {
-            var: pt.constant(np.asarray(point[name], dtype=var.dtype))
-            for name, var in values.items()
-            if name not in self.moving
-        }
-        graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
-        self._run = BatchGraph(graphs, {name: values[name] for name in self.moving})
-
-    def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every variable, with the draws on the first axis."""
-        return dict(zip(self.names, self._run(draws), strict=True))
-
-
-class BatchGraph:
-    """Graphs as a function of many values of ``variables``, with the draws on the first axis."""
-
-    def __init__(self, graphs: Variables, variables: Mapping[Any, Variable]) -> None:
-        leaves = [set(explicit_graph_inputs([graph])) for graph in graphs]
+    def __init__(self, graphs: Mapping[str, Variable], variables: Mapping[Any, Variable]) -> None:
+        self.names = tuple(graphs)
+        leaves = [set(explicit_graph_inputs([graph])) for graph in graphs.values()]
         used = {key: var for key, var in variables.items() if any(var in own for own in leaves)}
         self._depends = [not own.isdisjoint(used.values()) for own in leaves]
         self._dtypes = {key: var.dtype for key, var in used.items()}
@@ -124,17 +93,44 @@ class BatchGraph:
             var: pt.tensor(var.name, dtype=var.dtype, shape=(None, *var.type.shape))
             for var in used.values()
         }
-        many = vectorize_graph(graphs, batched) if batched else graphs
+        many = vectorize_graph(list(graphs.values()), batched) if batched else [*graphs.values()]
         with without_compilation():
             self._function = pytensor.function(list(batched.values()), many)
 
-    def __call__(self, values: Mapping[Any, Array]) -> list[Array]:
+    def __call__(self, values: Mapping[Any, Array]) -> dict[str, Array]:
         n_draws = len(next(iter(values.values())))
         given = (values[key].astype(dtype, copy=False) for key, dtype in self._dtypes.items())
-        return [
-            np.asarray(value) if depends else np.broadcast_to(value, (n_draws, *np.shape(value)))
-            for value, depends in zip(self._function(*given), self._depends, strict=True)
-        ]
+        return {
+            name: value if depends else np.broadcast_to(value, (n_draws, *np.shape(value)))
+            for name, value, depends in zip(
+                self.names, map(np.asarray, self._function(*given)), self._depends, strict=True
+            )
+        }
+
+
+def batch_function(
+    model: Model,
+    names: Sequence[str],
+    moving: Sequence[str],
+    point: Point,
+    data: Mapping[Variable, Variable] | None = None,
+) -> BatchFunction:
+    """Return variables of a model as functions of draws of the entries ``moving`` of the point.
+
+    Other entries come from ``point``. A covariance and its Cholesky factor, which depend on
+    hyperparameters alone, are computed once, when the function is made. ``data`` replaces shared
+    variables; by default each call uses their current values.
+    """
+    index = ModelIndex(model)
+    values, graphs = index.inputs, index.in_values([model[name] for name in names])
+    fixed = {
+        var: pt.constant(np.asarray(point[name], dtype=var.dtype))
+        for name, var in values.items()
+        if name not in moving
+    }
+    graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
+    by_name = dict(zip(names, graphs, strict=True))
+    return BatchFunction(by_name, {name: values[name] for name in moving})
 
 
 def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
@@ -160,20 +156,6 @@ def in_variables(model: Model, graphs: Variables) -> tuple[list[Variable], dict[
     return list(graphs), inputs
 
 
-def kernel_functions(
-    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
-) -> dict[str, PointFunction]:
-    """Return the means and covariances of a ``pm.gp.Latent`` at old and new inputs.
-
-    Old inputs are the inputs of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
-    ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
-    and ``"new_diagonal"`` are functions of constrained values by the names of the variables.
-    """
-    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    # An approximation has one value of the hyperparameters: these are called once.
-    return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
-
-
 def variable_function(model: Model, name: str) -> PointFunction:
     """Return a variable of the model as a function of free variables, by their names."""
     (graph,), inputs = in_variables(model, [model[name]])
@@ -192,18 +174,16 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
     return None
 
 
-def kernel_function(
-    model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str], X: np.ndarray | None = None
-) -> PointFunction:
-    """Return several of the functions of :func:`kernel_functions` as one, with a list of values."""
-    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    # Draws of an approximation have one value of the hyperparameters.
-    return PointFunction([graphs[key] for key in keys], inputs, first_calls=1)
-
-
-def _kernel_graphs(
+def kernel_functions(
     model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
-) -> tuple[dict[str, Variable], dict[str, Variable]]:
+) -> Callable[..., PointFunction]:
+    """Return a function of keys: the means and covariances of a ``pm.gp.Latent`` at its inputs.
+
+    Old inputs are the inputs of the ``prior``, or X (inducing inputs) if given: ``"mean_old"``,
+    ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
+    and ``"new_diagonal"``. Their values, of several keys a list, are functions of constrained
+    values by the names of the variables.
+    """
     n_new = len(Xnew)
     own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
     at = own if X is None else pt.as_tensor(X)
@@ -221,7 +201,14 @@ def _kernel_graphs(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
     refuse_foreign_variables(gp.f.name, replaced)
-    return dict(zip(graphs, replaced, strict=True)), inputs
+    known = dict(zip(graphs, replaced, strict=True))
+
+    def function_of(*keys: str) -> PointFunction:
+        wanted = [known[key] for key in keys]
+        # An approximation, and its draws, have one value of the hyperparameters.
+        return PointFunction(wanted if len(keys) > 1 else wanted[0], inputs, first_calls=1)
+
+    return function_of
 
 
 def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:

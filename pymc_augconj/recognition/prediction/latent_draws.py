@@ -18,7 +18,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.coefficients import affine_parts
 from pymc_augconj.recognition.processes.other_graphs import data_as_constants
 
-from .evaluate import BatchFunction, unconstrained_function, value_at_zero
+from .evaluate import BatchFunction, batch_function, unconstrained_function, value_at_zero
 from .new_inputs import NewPredictors
 
 
@@ -154,7 +154,7 @@ class LatentDraws:
         if self._function is None:
             known = {name for block in self._blocks for name in block[:2]} | self._hyperparameters
             names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in known]
-            self._function = BatchFunction(self._model, names, moving, self._point, self._data)
+            self._function = batch_function(self._model, names, moving, self._point, self._data)
         entries |= self._draw_forward(entries, rng)
         return self._function(entries) if self._function.names else {}
 
@@ -164,7 +164,7 @@ class LatentDraws:
         if not self._forward:
             return {}
         visible = [name for name, _, _ in self._blocks]
-        function = BatchFunction(self._model, visible, list(entries), self._point, self._data)
+        function = batch_function(self._model, visible, list(entries), self._point, self._data)
         values = function(entries)
         latent = {name for _, name, _ in self._blocks}
         zeros = {n: np.zeros(np.shape(v)) if n in latent else v for n, v in entries.items()}

@@ -22,7 +22,7 @@ from pymc_augconj.likelihoods.powers_of_sigmoid import NegativeBinomial
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Argument, Point
-from pymc_augconj.recognition.graph.affine import op_name
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.recognizer import Recognition
 
 # Rounding, relative to the largest of the numbers that a value was computed from.

@@ -1,4 +1,4 @@
-"""Time series: the distribution of the next value, and Markov processes at new inputs.
+"""Time series: the next value; processes that are Markov, or on a grid, at new inputs.
 
 For a series x with p lags, x_t | x_{t−1}, …, x_{t−p} ~ N(mean, S Sᵀ), where S is diagonal unless
 the series has a vector at each time. It follows from the arguments of PyMC's distribution, so that
@@ -8,6 +8,12 @@ Draws of a Markov process at new inputs, given its values at the old ones, take 
 Matheron's rule: with f₀ a draw of the process at all inputs, and C = K + jitter I at the old,
 
     f* = m* + f₀* + K*ₓ C⁻¹ (f − m − f₀ − noise).
+
+Those of a process on a grid take eigenvectors of small matrices. With the eigenvectors Vᵢ and
+eigenvalues of the factors Kᵢ, V = V₁ ⊗ V₂ ⊗ …, and D those of K plus the variance of the noise, f*
+given the values f has
+
+    m* + W D^−½ Vᵀ (f − m),    K** − W Wᵀ,    W = K*ₓ V D^−½.
 """
 
 from __future__ import annotations
@@ -25,19 +31,24 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
+from pymc_augconj.latents.by_grid import product_over_axes
+from pymc_augconj.latents.dense import kronecker_product
+from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.linalg.state_space import MarkovFactor, transitions_of
 from pymc_augconj.point import Argument
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_beside, inputs_of
+from pymc_augconj.recognition.latents.separable import GridProduct
 from pymc_augconj.recognition.processes.other_graphs import (
     data_as_constants,
+    grid_products,
     in_linear_time,
     refuse_foreign_variables,
 )
 from pymc_augconj.typing import Array, Generator
 
-from .evaluate import BatchGraph, in_variables
+from .evaluate import BatchFunction, in_variables
 
 # The key of the last values of a series.
 _LAST = Argument("last values")
@@ -58,11 +69,11 @@ class Transition:
     #: The free variables that the distribution depends on.
     names: tuple[str, ...]
     #: Mean and S.
-    graph: BatchGraph
+    graph: BatchFunction
 
     def moments(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:
         """Return mean and S of every draw, given the last p values, (draws, …, p) or (…, p, d)."""
-        mean, root = self.graph({_LAST: x, **values})
+        mean, root = self.graph({_LAST: x, **values}).values()
         return mean, root
 
     def simulate(
@@ -111,7 +122,8 @@ def read_transition(model: Model, name: str) -> Transition:
     leaves = set(explicit_graph_inputs(graphs))
     names = tuple(key for key, var in inputs.items() if var in leaves)
     graphs = graph_replace(graphs, data_as_constants(graphs), strict=False)
-    return Transition(shape, axis, lags, names, BatchGraph(graphs, {**inputs, _LAST: x}))
+    by_name = dict(zip(("mean", "root"), graphs, strict=True))
+    return Transition(shape, axis, lags, names, BatchFunction(by_name, {**inputs, _LAST: x}))
 
 
 def _walk(
@@ -218,3 +230,52 @@ class MarkovProcess:
         found = prior.product(rng.standard_normal((len(deviation), n + size)))
         away = deviation - found[:, :n] - np.sqrt(noise) * rng.standard_normal(deviation.shape)
         return found[:, n:] + mean(away) + np.sqrt(own) * eps
+
+
+class GridProcess:
+    """A process of which every cell of a grid has one value.
+
+    ``matrices`` has the factors and the variance of the noise as a function of variables of the
+    model, by name.
+    """
+
+    def __init__(self, model: Model, product: GridProduct) -> None:
+        graphs, inputs = in_variables(model, [*product.factors, product.noise])
+        self.matrices = PointFunction(graphs, inputs, first_calls=1)
+        self._order = np.argsort(product.cells)
+
+    @classmethod
+    def find(cls, model: Model, name: str) -> GridProcess | None:
+        """Return the process ``name``, if it has values at all cells of a large grid."""
+        for product in grid_products(model, ()).values():
+            is_whole = np.array_equal(np.sort(product.cells), np.arange(np.prod(product.grid)))
+            if is_whole and product.whitened.name == f"{name}_rotated_":
+                return cls(model, product)
+        return None
+
+    def draw(
+        self,
+        values: Mapping[str, Array],
+        deviation: Array,
+        noise: Array,
+        parts: Mapping[str, Array],
+    ) -> Array:
+        """Return a draw of f*, (S, P), for every f − m of ``deviation``, (S, n), of one kernel.
+
+        ``noise`` and ``parts`` are as for :func:`.draw_conditional`; the covariance of the old
+        inputs follows from ``values``.
+        """
+        *factors, variance = self.matrices(dict(values))
+        eigenvalues, vectors = zip(*map(np.linalg.eigh, factors), strict=True)
+        D = product_over_axes([np.maximum(d, 0.0) for d in eigenvalues]) + float(variance)
+        transposed, roots = [V.T for V in vectors], np.sqrt(D)
+        rows = np.concatenate([parts["cross"], deviation])[:, self._order]
+        rows = kronecker_product(transposed, np.ascontiguousarray(rows)) / roots
+        W, weights = np.split(rows, [len(parts["cross"])])
+        mean = parts["mean_new"] + weights @ W.T
+        if "new" not in parts:
+            var = parts["new_diagonal"] - np.vecdot(W, W)
+            return np.asarray(mean + np.sqrt(np.maximum(var, 0.0)) * noise)
+        cov = parts["new"] - W @ W.T
+        chol, _ = cholesky_with_jitter(cov, name="the covariance at the new inputs")
+        return np.asarray(mean + noise @ np.tril(chol).T)

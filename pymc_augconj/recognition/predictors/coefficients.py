@@ -15,29 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
-from pytensor.scalar.basic import Add
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.linalg import SolveTriangular
-from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import TapeBuilder
-from pymc_augconj.recognition.graph.affine import descendants, op_name
+from pymc_augconj.recognition.graph.affine import descendants, is_linear_by_its_ops
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.graph.rewrite import Variables, is_number, substitute
+from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Index
 
 #: The key of the vector of a product.
@@ -219,11 +207,8 @@ def find_coefficients(
     sizes = [prod(var.type.shape) for var in taken]
     if sum(sizes) > _MOST:
         return None
-    known: set[Variable] = set(taken)
-    for var in descendants(product, taken):
-        if not _is_linear(var.owner, known):
-            return None
-        known.add(var)
+    if not is_linear_by_its_ops(product, taken):
+        return None
     coefs = pt.vector("coefficients", shape=(sum(sizes),), dtype="float64")
     starts = np.cumsum([0, *sizes])
     places = {
@@ -258,49 +243,12 @@ def _smallest(var: TensorVariable, from_theta: Collection[Variable]) -> TensorVa
     smallest = var
     while var.owner is not None and None not in var.type.shape:
         inputs = [parent for parent in var.owner.inputs if parent in from_theta]
-        if len(inputs) != 1 or not _is_linear(var.owner, inputs):
+        if len(inputs) != 1 or not is_linear_by_its_ops(var, inputs):
             break
         (var,) = inputs
         if None not in var.type.shape and prod(var.type.shape) < prod(smallest.type.shape):
             smallest = var
     return smallest
-
-
-def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
-    """Return whether the output is linear, without a constant, in the inputs ``known`` together."""
-    op, moves = node.op, [var in known for var in node.inputs]
-    if isinstance(op, Elemwise):
-        kind = _ELEMENTWISE.get(op_name(node.outputs[0]))
-        return kind is not None and kind(node, moves)
-    if isinstance(op, Dot):
-        return sum(moves) == 1
-    if isinstance(op, SolveTriangular):
-        return moves == [False, True]
-    if isinstance(op, CAReduce):
-        return isinstance(op.scalar_op, Add)
-    if isinstance(op, Join):
-        return _all_or_zero(node.inputs, moves)
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
-        return _all_or_zero(node.inputs[:2], moves[:2]) and not any(moves[2:])
-    if isinstance(op, DimShuffle | Reshape | SpecifyShape | Alloc | Subtensor | AdvancedSubtensor):
-        return moves[0] and not any(moves[1:])
-    return False
-
-
-def _all_or_zero(inputs: Variables, moves: Sequence[bool]) -> bool:
-    return all(moving or is_number(var, 0.0) for var, moving in zip(inputs, moves, strict=True))
-
-
-#: Whether an elementwise operation is linear in the given arguments.
-_ELEMENTWISE: dict[str, Callable[[Apply, list[bool]], bool]] = {
-    "Add": lambda node, moves: _all_or_zero(node.inputs, moves),
-    "Sub": lambda node, moves: _all_or_zero(node.inputs, moves),
-    "Mul": lambda node, moves: sum(moves) == 1,
-    "Neg": lambda node, moves: True,
-    "Identity": lambda node, moves: True,
-    "TrueDiv": lambda node, moves: moves == [True, False],
-    "Second": lambda node, moves: moves[1],
-}
 
 
 def affine_in_latents(

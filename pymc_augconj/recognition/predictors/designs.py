@@ -18,7 +18,7 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.point import FixedValue, Point, PointMap
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
-from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
+from pymc_augconj.recognition.graph.functions import SharedData
 from pymc_augconj.typing import Index
 
 from .coefficients import Parts, Product, Selection, find_selection, random_vector, random_vectors
@@ -128,7 +128,7 @@ class BlockMap:
             return columns
         return _GeneralMap(product, [matrix, *(product.matrix(point) for point in points[1:])])
 
-    def _sum_of_parts(self, parts: Parts) -> _Multiple | _SelectionSum | None:
+    def _sum_of_parts(self, parts: Parts) -> _Sum | None:
         """Return the map with fixed parts; None if another form is better."""
         products = [parts.part(k, self._product.size) for k in range(parts.count)]
         if parts.count > 1:
@@ -136,18 +136,17 @@ class BlockMap:
         found = find_selection(products[0], [{}])
         if found is None:
             self._refuse_too_large()
-            return _Multiple(parts.coefs, DenseMap(products[0].matrix({})))
-        return _Multiple(parts.coefs, found.map(self._product.size))
+            dense = DenseMap(products[0].matrix({}))
+            return _Sum(parts.coefs, [dense], _ScaledColumns.kind)
+        return _Sum(parts.coefs, [found.map(self._product.size)], _ScaledSelection.kind)
 
-    def _sum_of(
-        self, coefs: PointMap[np.ndarray], products: Sequence[Product]
-    ) -> _SelectionSum | None:
-        """Return the sum of several selections, a :class:`_SelectionSum`; None for other parts."""
+    def _sum_of(self, coefs: PointMap[np.ndarray], products: Sequence[Product]) -> _Sum | None:
+        """Return the sum of several selections, a :class:`_Sum`; None for other parts."""
         found = [find_selection(product, [{}]) for product in products]
         if any(one is None for one in found):
             return None
         every = [one for one in found if one is not None]
-        return _SelectionSum.of(coefs, every, self._product.size)
+        return _Sum.of(coefs, every, self._product.size)
 
     def _holds_elsewhere(self, found: Selection) -> bool:
         """Return whether rows that are equal at the examined θ are equal at other θ."""
@@ -190,35 +189,17 @@ class _FixedMap:
         return [(tape.constants(1.0), self._value)]
 
 
-class _Multiple:
-    """A(θ) = c(θ) B."""
+class _Sum:
+    """A(θ) = Σ c_k(θ) B_k, of one part, or of selections that take different entries."""
 
-    def __init__(self, coef: PointFunction, part: RowSelection | DenseMap) -> None:
-        self._coef, self._part = coef, part
-        is_dense = isinstance(part, DenseMap)
-        self.kind = _ScaledColumns.kind if is_dense else _ScaledSelection.kind
-
-    def __call__(self, point: Point) -> LinearMap:
-        c = self._coef(point).item()
-        if isinstance(self._part, RowSelection):
-            return self._part.times(c)
-        return DenseMap(self._part.matrix, np.full(self._part.size, c))
-
-    def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
-        return [(self._coef.on_tape(tape, entries).reshape(()), self._part)]
-
-
-class _SelectionSum:
-    """A(θ) = Σ c_k(θ) B_k, of selections that take different entries."""
-
-    def __init__(self, coefs: PointMap[np.ndarray], parts: Sequence[RowSelection]) -> None:
-        self._coefs, self._parts = coefs, tuple(parts)
-        self.kind = "sum of selections" + ", scaled by hyperparameters" * bool(coefs.names)
+    def __init__(
+        self, coefs: PointMap[np.ndarray], parts: Sequence[RowSelection | DenseMap], kind: str
+    ) -> None:
+        self._coefs, self.kind = coefs, kind
+        self._parts: Any = tuple(parts)
 
     @classmethod
-    def of(
-        cls, coefs: PointMap[np.ndarray], found: Sequence[Selection], size: int
-    ) -> _SelectionSum | None:
+    def of(cls, coefs: PointMap[np.ndarray], found: Sequence[Selection], size: int) -> _Sum | None:
         """Return the sum; None if another form is better.
 
         Where every row takes one entry, it is one selection; where every part takes one entry, it
@@ -238,10 +219,16 @@ class _SelectionSum:
             return None
         if all(np.unique(one.index[one.coefs[0] != 0.0]).size <= 1 for one in found):
             return None
-        return cls(coefs, parts)
+        kind = "sum of selections" + ", scaled by hyperparameters" * bool(coefs.names)
+        return cls(coefs, parts, kind)
 
     def __call__(self, point: Point) -> LinearMap:
-        return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
+        coefs, (first, *others) = np.array(self._coefs(point), dtype=float), self._parts
+        if others:
+            return SelectionSum(coefs, self._parts)
+        if isinstance(first, RowSelection):
+            return first.times(coefs.item())
+        return DenseMap(first.matrix, np.full(first.size, coefs.item()))
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         if self._coefs.names:
@@ -364,20 +351,18 @@ class _GeneralMap:
                 self._index = index
 
     def __call__(self, point: Point) -> LinearMap:
-        if self._vectors:
-            sums = np.array([self._product(point, vector) for vector in self._vectors])
-            if self._index is not None:
-                pairs = zip(self._index, sums, strict=True)
-                parts = tuple(RowSelection(index, c, self._product.size) for index, c in pairs)
-                found = SelectionSum(np.ones(len(parts)), parts)
-                if self._is_sum(found, sums, point):
-                    return found
-                return DenseMap(self._product.matrix(point))
+        if not self._vectors:
+            return DenseMap(self._product.matrix(point))
+        sums = np.array([self._product(point, vector) for vector in self._vectors])
+        if self._index is None:
             matrix = np.zeros((sums.shape[1], self._product.size), order="F")
             matrix[self._rows, self._columns] = sums[self._group, self._rows]
-            if self._is_whole(matrix, point):
-                return DenseMap(matrix)
-        return DenseMap(self._product.matrix(point))
+            found = DenseMap(matrix)
+        else:
+            pairs = zip(self._index, sums, strict=True)
+            parts = tuple(RowSelection(index, c, self._product.size) for index, c in pairs)
+            found = SelectionSum(np.ones(len(parts)), parts)
+        return found if self._is_whole(found, point) else DenseMap(self._product.matrix(point))
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         product, vectors = self._product, self._vectors
@@ -392,26 +377,15 @@ class _GeneralMap:
         parts = [RowSelection(own, None, product.size) for own in index]
         return list(zip(coefs, parts, strict=True))
 
-    def _is_sum(self, found: SelectionSum, sums: np.ndarray, point: Point) -> bool:
-        assert self._index is not None
+    def _is_whole(self, found: LinearMap, point: Point) -> bool:
         with np.errstate(all="ignore"):
-            largest = np.zeros(found.size)
-            np.maximum.at(largest, self._index, np.abs(sums))
+            largest = found.largest_entries()
             probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
             difference = np.abs(self._product(point, probe) - found.apply(probe))
-            size = (np.abs(sums) * probe[self._index]).sum(axis=0)
-            return bool(np.all(difference <= _ROUNDING * size))
-
-    def _is_whole(self, matrix: np.ndarray, point: Point) -> bool:
-        with np.errstate(all="ignore"):
-            size = np.abs(matrix)
-            largest = size.max(axis=0)
-            probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
-            difference = np.abs(self._product(point, probe) - matrix @ probe)
-            return bool(np.all(difference <= _ROUNDING * (size @ probe)))
+            return bool(np.all(difference <= _ROUNDING * found.magnitude(probe)))
 
 
-_Map = _FixedMap | _Multiple | _SelectionSum | _ScaledSelection | _ScaledColumns | _GeneralMap
+_Map = _FixedMap | _Sum | _ScaledSelection | _ScaledColumns | _GeneralMap
 
 
 def _apart(nonzero: np.ndarray) -> np.ndarray:

@@ -16,12 +16,12 @@ from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,
     descendants,
-    op_name,
     pullback,
     pushforward,
 )
-from pymc_augconj.recognition.graph.dependence import Pullback, ValueSpace
-from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.dependence import ValueSpace
+from pymc_augconj.recognition.graph.functions import PointFunction, Pullback
+from pymc_augconj.recognition.graph.interpreter import op_name
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 

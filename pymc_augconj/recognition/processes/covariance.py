@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,9 +25,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.point import Argument, Key, Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.dependence import ModelIndex
-from pymc_augconj.recognition.graph.functions import Gradient, Inputs, NamedValues, PointFunction
+from pymc_augconj.recognition.graph.functions import Inputs, NamedValues, PointFunction, Pullback
 from pymc_augconj.typing import Array
 
 from .other_graphs import data_as_constants
@@ -100,18 +99,6 @@ Pulled = tuple[dict[str, Array], Array | None]
 #: The keys under which functions of a covariance take the inputs X and the inducing inputs Z.
 INPUTS, INDUCING = Argument("inputs"), Argument("inducing inputs")
 
-_WEIGHTS = tuple(Argument("weights", of) for of in ("zz", "xz", "diagonal"))
-
-
-def _copies[T](own: T, functions: Sequence[str], count: int) -> list[T]:
-    """Return ``own`` and up to ``count`` − 1 copies with other copies of its functions."""
-    found = [own]
-    every = zip(*(getattr(own, name).copies(count) for name in functions), strict=False)
-    for others in list(every)[1:]:
-        found.append(copy(own))
-        vars(found[-1]).update(zip(functions, others, strict=True))
-    return found
-
 
 class GraphCovariance:
     """The covariance of a process, as a function of θ, in the methods of :class:`.ProcessPrior`.
@@ -133,19 +120,13 @@ class GraphCovariance:
         inputs: Inputs = {**values, INPUTS: X, INDUCING: Z}
         self._cov = PointFunction(graphs[0], inputs)
         self._cross = PointFunction(graphs[1:], inputs)
-        weights = [graph.type.clone(name=None)() for graph in graphs]
-        zz, xz, diagonal = ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True))
-        given = {INPUTS: X, **dict(zip(_WEIGHTS, weights, strict=True))}
-        wrt: dict[Key, Variable] = {**values}
-        if gradient_of_inducing:
-            wrt[INDUCING] = Z
-        else:
-            given[INDUCING] = Z
-        self._pull_cov = Gradient(zz, wrt, given)
-        self._pull_cross = Gradient(xz + diagonal, wrt, given)
+        wrt: Inputs = {**values, INDUCING: Z} if gradient_of_inducing else values
+        self._pull_cov = Pullback(graphs[:1], wrt, inputs)
+        self._pull_cross = Pullback(graphs[1:], wrt, inputs)
 
-    def thread_copies(self, count: int) -> list[GraphCovariance]:
-        return _copies(self, ("_cross", "_pull_cov", "_pull_cross"), count)
+    def compile(self) -> None:
+        for function in (self._cross, self._pull_cov, self._pull_cross):
+            function.compile()
 
     def cov(self, point: Point, Z: Array) -> Array:
         return np.asarray(self._cov({**point, INDUCING: Z}))
@@ -155,12 +136,11 @@ class GraphCovariance:
         return np.asarray(xz), np.asarray(diagonal)
 
     def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
-        found = self._pull_cov({**point, INDUCING: Z, _WEIGHTS[0]: weights})
+        found = self._pull_cov({**point, INDUCING: Z}, weights)
         return found, self._by_inducing(found, Z)
 
     def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
-        given = dict(zip(_WEIGHTS[1:], weights, strict=True))
-        found = self._pull_cross({**point, INPUTS: X, INDUCING: Z, **given})
+        found = self._pull_cross({**point, INPUTS: X, INDUCING: Z}, *weights)
         return found, self._by_inducing(found, Z)
 
     def _by_inducing(self, found: dict[Any, Array], Z: Array) -> Array | None:
@@ -168,8 +148,6 @@ class GraphCovariance:
             return None
         return found.pop(INDUCING, np.zeros(Z.shape))
 
-
-_SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
 
 # Number of inputs in the comparison with PyMC's graph, and its tolerance: rounding differs.
 _COMPARED, _TOLERANCE = 5, 1e-6
@@ -198,10 +176,7 @@ class StationaryCovariance:
         self._by_inducing = gradient_of_inducing
         parameters = PointFunction([scale, lengths], values)
         self._parameters = NamedValues(("scale", "lengths"), parameters)
-        weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
-        cost = weights[0] * scale + (weights[1] * lengths).sum()
-        given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
-        self._derivatives = Gradient(cost, values, given)
+        self._derivatives = Pullback([scale, lengths], values, {})
 
     @classmethod
     def find(
@@ -243,8 +218,9 @@ class StationaryCovariance:
             for a, b in zip(ours, theirs, strict=True)
         )
 
-    def thread_copies(self, count: int) -> list[StationaryCovariance]:
-        return _copies(self, ("_parameters", "_derivatives"), count)
+    def compile(self) -> None:
+        self._parameters.compile()
+        self._derivatives.compile()
 
     def cov(self, point: Point, Z: Array) -> Array:
         return self.cross(point, Z, Z)[0]
@@ -289,8 +265,7 @@ class StationaryCovariance:
         scale, lengths = self._at(point)
         total = by_logs.sum() if lengths.size == 1 else by_logs
         by_lengths = np.reshape(-scale * total / lengths, lengths.shape)
-        given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
-        found = self._derivatives({**point, **given})
+        found = self._derivatives(point, np.array(by_scale), by_lengths)
         if not self._by_inducing:
             return found, None
         by_inducing = np.zeros(Z.shape)

@@ -9,7 +9,7 @@ The ``pm.Data`` and the variables of other models that graphs depend on are foun
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,31 @@ from pymc_augconj.recognition.latents.markov import (
 from pymc_augconj.recognition.latents.separable import GridProduct, grid_product
 
 
-def empty_like(model: Model) -> Model:
-    """Return a model without variables, with the coordinates of ``model``."""
+def rewritten(
+    model: Model,
+    change: Callable[[Variable, dict[Variable, Variable]], Variable | None],
+    starts: Mapping[Variable, Any] | None = None,
+) -> Model:
+    """Return a model of the same variables with other graphs.
+
+    ``change(var, replaced)`` returns the graph of a variable, or None to leave it out, given what
+    replaces variables that it may depend on, to which it may add. It is called with the new model
+    in context. ``starts`` has initial values in place of the model's own.
+    """
     # Names are those of the user's model, prefix included.
-    new = pm.Model(model=None)
+    new, replaced = pm.Model(model=None), dict[Variable, Variable]()
     for dim, labels in model.coords.items():
         new.add_coord(dim, labels, length=model.dim_lengths[dim])
+    starts = model.rvs_to_initial_values if starts is None else starts
+    with new:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            dims = model.named_vars_to_dims.get(var.name)
+            if var in model.data_vars:
+                if var not in model.rvs_to_values.values():
+                    new.register_data_var(var, dims=dims)
+            elif (graph := change(var, replaced)) is not None:
+                replaced[var] = register(model, var, graph, starts, dims=dims)
     return new
 
 
@@ -88,23 +107,16 @@ def in_linear_time(model: Model, *, grids: bool = False) -> Model:
     if not (replaced or on_grids) and all(_sparse(rv) is rv for rv in model.free_RVs):
         return model
     whitened = [grid.whitened for grid in on_grids.values()]
-    linear = empty_like(model)
-    with linear:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in model.named_vars.values():
-            if var in whitened:
-                continue
-            for product in [p for p in on_grids if depends_on(var, [p])]:
-                replaced[product] = on_grids.pop(product).register()
-            dims = model.named_vars_to_dims.get(var.name)
-            if var not in model.data_vars:
-                (new,) = substitute([var], replaced)
-                new = _sparse(new) if var in model.free_RVs else new
-                starts = model.rvs_to_initial_values
-                replaced[var] = register(model, var, new, starts, dims=dims)
-            elif var not in model.rvs_to_values.values():
-                linear.register_data_var(var, dims=dims)
-    return linear
+
+    def change(var: Variable, known: dict[Variable, Variable]) -> Variable | None:
+        if var in whitened:
+            return None
+        for product in [p for p in on_grids if depends_on(var, [p])]:
+            replaced[product] = on_grids.pop(product).register()
+        (new,) = substitute([var], known | replaced)
+        return _sparse(new) if var in model.free_RVs else new
+
+    return rewritten(model, change)
 
 
 def _sparse(rv: Variable) -> Variable:
@@ -124,18 +136,26 @@ def _sparse(rv: Variable) -> Variable:
         return rv
 
 
+def _written(model: Model) -> list[Variable]:
+    """Return the variables of a model that have graphs."""
+    return [*model.basic_RVs, *model.deterministics, *model.potentials]
+
+
+def _large_products(model: Model, fewest: int) -> Iterator[Variable]:
+    """Yield products with Cholesky factors of so many rows or more."""
+    for var in ancestors(_written(model)):
+        if var.owner is not None and is_product_with_cholesky(var.owner):
+            right = var.owner.inputs[1]
+            if (right.type.shape[0] or static_shape(right)[0]) >= fewest:
+                yield var
+
+
 def _products(model: Model) -> dict[Variable, Variable]:
     """Return products in linear time, by the products that they replace."""
     found: dict[Variable, Variable] = {}
-    for var in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
-        node = var.owner
-        if node is None or not is_product_with_cholesky(node):
-            continue
-        length = node.inputs[1].type.shape[0]
-        if (static_shape(node.inputs[1])[0] if length is None else length) < _FEWEST:
-            continue
+    for var in _large_products(model, _FEWEST):
         try:
-            product = linear_product(node)
+            product = linear_product(var.owner)
         except NotInterpretedError:
             continue
         inputs = inputs_of(product.owner)
@@ -151,19 +171,14 @@ def grid_products(model: Model, others: Collection[Variable]) -> dict[Variable, 
     Those of ``others`` are replaced already.
     """
     found: dict[Variable, GridProduct] = {}
-    roots = [*model.basic_RVs, *model.deterministics, *model.potentials]
-    for var in ancestors(roots):
-        node = var.owner
-        if node is None or var in others or not is_product_with_cholesky(node):
-            continue
-        length = node.inputs[1].type.shape
-        if length[1] != 1 or (length[0] or static_shape(node.inputs[1])[0]) < _FEWEST_ON_GRID:
+    for var in _large_products(model, _FEWEST_ON_GRID):
+        if var in others or var.owner.inputs[1].type.shape[1] != 1:
             continue
         try:
-            grid = grid_product(node)
+            grid = grid_product(var.owner)
         except NotInterpretedError:
             continue
-        others_of_v = [root for root in roots if root is not grid.whitened]
+        others_of_v = [root for root in _written(model) if root is not grid.whitened]
         alone = grid.whitened not in set(ancestors(others_of_v, blockers=[var]))
         constant = not any(depends_on(K, [*others, *found]) for K in [*grid.factors, grid.noise])
         if alone and constant and model.named_vars.keys().isdisjoint(grid.names):
@@ -181,8 +196,7 @@ def all_data_of(var: Variable) -> Variable:
 
 
 def _minibatches(model: Model) -> list[Variable]:
-    roots = [*model.basic_RVs, *model.deterministics, *model.potentials]
-    roots += [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    roots = [*_written(model), *(model.rvs_to_values[rv] for rv in model.observed_RVs)]
     return [var for var in ancestors(roots) if _is_minibatch(var)]
 
 
@@ -203,8 +217,7 @@ def with_all_data(model: Model) -> Model:
         return model
     replaced: dict[Variable, Variable] = {var: all_data_of(var) for var in minibatches}
     # Without dims, since their sizes change.
-    full = pm.Model(model=None)
-    variables = set(model.basic_RVs) | set(model.deterministics) | set(model.potentials)
+    full, variables = pm.Model(model=None), set(_written(model))
     with full:
         # In the order of definition every variable comes after those that it depends on.
         for var in [v for v in model.named_vars.values() if v in variables]:

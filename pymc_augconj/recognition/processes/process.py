@@ -6,7 +6,6 @@ In the model the process acts through its values at inducing inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +28,12 @@ from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Array
 
-from .covariance import INDUCING, INPUTS, GraphCovariance, Pulled, StationaryCovariance
+from .covariance import INDUCING, INPUTS, GraphCovariance, StationaryCovariance
 from .other_graphs import (
     all_data_of,
     data_as_constants,
-    empty_like,
     refuse_foreign_variables,
-    register,
+    rewritten,
 )
 
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
@@ -89,15 +87,18 @@ class LatentProcess:
             gp.cov_func, index, values, gradient_of_inducing=gradient_of_inducing
         )
         point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
-        self._covariance: StationaryCovariance | GraphCovariance
+        covariance: StationaryCovariance | GraphCovariance
         if formulas is None or not formulas.agrees_with(
             PointFunction(covariances, {**values, INPUTS: X, INDUCING: Z}), point, self.inputs
         ):
-            self._covariance = GraphCovariance(
+            covariance = GraphCovariance(
                 covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing
             )
         else:
-            self._covariance = formulas
+            covariance = formulas
+        self._covariance, self.compile = covariance, covariance.compile
+        self.cov, self.cross = covariance.cov, covariance.cross
+        self.pull_cov, self.pull_cross = covariance.pull_cov, covariance.pull_cross
         self.names: tuple[Key, ...] = tuple(
             name
             for name, value in values.items()
@@ -107,26 +108,6 @@ class LatentProcess:
     def read_inputs(self, gp: Any) -> None:
         """Read the inputs again, after the model's data have changed."""
         self.inputs = _inputs(gp, self.name)
-
-    def thread_copies(self, count: int) -> list[LatentProcess]:
-        found = [self]
-        for covariance in self._covariance.thread_copies(count)[1:]:
-            other = copy(self)
-            other._covariance = covariance
-            found.append(other)
-        return found
-
-    def cov(self, point: Point, Z: Array) -> Array:
-        return self._covariance.cov(point, Z)
-
-    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        return self._covariance.cross(point, X, Z)
-
-    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
-        return self._covariance.pull_cov(point, Z, weights)
-
-    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
-        return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X: Array) -> Array:
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)
@@ -204,38 +185,29 @@ def write_sparse(
                     f"variable {reserved!r} of the model: expected a different name, since draws "
                     f"of {process.name!r} through inducing points are stored under it; rename it"
                 )
-    sparse = empty_like(model)
     starts = {var: theta.get(var.name, start) for var, start in model.rvs_to_initial_values.items()}
-    replaced: dict[Variable, Variable] = {}
     through: list[_Process] = []
-    with sparse:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in model.named_vars.values():
-            if any(var is one for one in whitened):
-                continue
-            dims = model.named_vars_to_dims.get(var.name)
-            if var in model.data_vars:
-                sparse.register_data_var(var, dims=dims)
-                continue
-            if var in by_variable:
-                value = var.type(name=var.name)
-                moments = _through_inducing(
-                    *by_variable[var], _outputs(var), replaced, smallest_var
-                )
-                through.append(_Process(value, *moments, _outputs(var)))
-                replaced[var] = value
-                continue
-            (new,) = substitute([var], replaced)
-            if through and depends_on(new, [process.value for process in through]):
-                replaced[var] = new
-                if var in model.potentials:
-                    pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
-                elif var in model.observed_RVs:
-                    density = pm.logp(new, model.rvs_to_values[var])
-                    pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
-            else:
-                replaced[var] = register(model, var, new, starts, dims=dims)
-    return sparse
+
+    def change(var: Variable, replaced: dict[Variable, Variable]) -> Variable | None:
+        if any(var is one for one in whitened):
+            return None
+        if var in by_variable:
+            replaced[var] = value = var.type(name=var.name)
+            moments = _through_inducing(*by_variable[var], _outputs(var), replaced, smallest_var)
+            through.append(_Process(value, *moments, _outputs(var)))
+            return None
+        (new,) = substitute([var], replaced)
+        if not (through and depends_on(new, [process.value for process in through])):
+            return new
+        replaced[var] = new
+        if var in model.potentials:
+            pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
+        elif var in model.observed_RVs:
+            density = pm.logp(new, model.rvs_to_values[var])
+            pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
+        return None
+
+    return rewritten(model, change, starts)
 
 
 def _whitened_of(model: Model, process: Variable) -> Variable | None:

@@ -31,11 +31,7 @@ from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.errors import about_prior, has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.potentials import (
-    match_potential,
-    match_prior,
-    read_potential,
-)
+from pymc_augconj.recognition.observed.potentials import match_prior, read_potential
 
 from .structure import Structure, forward_variables
 
@@ -351,8 +347,13 @@ def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGra
     model = matcher.model
     depending = [rv for rv in model.observed_RVs if matcher.reading(rv, latents).depends]
     matched = [matcher.match(rv, latents, scope) for rv in depending]
-    potentials = [match_potential(model, potential, latents) for potential in model.potentials]
-    matched += [potential for potential in potentials if potential is not None]
+    for potential in model.potentials:
+        found = read_potential(model, potential, latents)
+        if isinstance(found, str):
+            raise NotAffineError(
+                f"potential {potential.name!r}: {found}; sample this model with pm.sample's NUTS"
+            )
+        matched += [] if found is None else [found]
     return matched + [match_prior(model, own, latents) for own in latents if own.has_prior]
 
 

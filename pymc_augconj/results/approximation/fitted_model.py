@@ -257,15 +257,19 @@ class PointwiseLogLikelihood:
 
     lgm: LatentGaussianModel
     point: Point
-    # Of the observed variables; potentials are not among them.
-    shapes: dict[str, tuple[int, ...]]
+    # By observed variable; potentials are not among them.
+    observed: Mapping[str, Array]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
         """Return log densities, (S, …), at draws of the stacked predictors, (S, N), by variable."""
         densities = {}
         for site in self.lgm.sites:
             rows = site.log_densities(self.point, eta)
-            shape = self.shapes.get(site.name, (site.size,))
+            shape: tuple[int, ...] = (site.size,)
+            if (known := self.observed.get(site.name)) is not None:
+                # A vector has one log density. Vectors with missing entries are flat.
+                pair = known.shape, known.shape[:-1]
+                shape = next((own for own in pair if np.prod(own) == site.size), shape)
             if site.is_part_of_vector:
                 rows, shape = rows.sum(axis=1), ()
             densities[site.name] = np.reshape(rows, (len(eta), *shape))

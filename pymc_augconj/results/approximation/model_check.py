@@ -60,19 +60,19 @@ def check_process(
     index: int,
     model: Any,
     name: str,
-    functions: Mapping[str, PointFunction],
+    cov_old: PointFunction,
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
     """Raise AugmentationError if covariance or mean of latent ``index`` differ from the fit's.
 
-    ``functions`` has its kernel, see :func:`.kernel_functions`; ``mean`` its mean at ``theta``.
+    ``cov_old`` is its covariance at the old inputs; ``mean`` its mean at ``theta``.
     """
     block = fit._latents.blocks[index]
     if isinstance(block, MarkovPrior):
         _check_markov(block, model, name, theta)
     else:
-        _check_dense(fit, block, model, name, functions, theta)
+        _check_dense(fit, block, model, name, cov_old, theta)
     constant, rows = fit._latents.mean_in_innovations(fit.names[index])
     found, moving = mean
     copies = block.block.copies
@@ -104,7 +104,7 @@ def _check_dense(
     block: BlockPrior,
     model: Any,
     name: str,
-    functions: Mapping[str, PointFunction],
+    cov_old: PointFunction,
     theta: Point,
 ) -> None:
     """Raise AugmentationError unless the process has the covariance matrix of the fit."""
@@ -119,7 +119,7 @@ def _check_dense(
         np.fill_diagonal(difference, K.diagonal() + jitter - diagonal)
         return bool(np.all(np.abs(difference) <= tolerance))
 
-    own = np.asarray(functions["old"](theta))
+    own = np.asarray(cov_old(theta))
     if own.shape != cov.shape:
         raise _refuse(name, f"{len(cov)} inputs, found {len(own)}")
     if name in fit.inducing:

@@ -15,11 +15,16 @@ from arviz_stats.utils import ELPDDataLOO
 
 from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.recognition.prediction.evaluate import BatchFunction
+from pymc_augconj.recognition.prediction.evaluate import BatchFunction, batch_function
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.typing import Array, Generator
 
-from .fitted_model import AffineMean, FittedLatents, require_data_of_fit
+from .fitted_model import (
+    AffineMean,
+    FittedLatents,
+    PointwiseLogLikelihood,
+    require_data_of_fit,
+)
 from .leave_one_out import (
     density_of_draws,
     grid_of,
@@ -104,7 +109,7 @@ class NestedApproximation(Fit):
         """The hyperparameters as functions of the entries of the point."""
         names = [h.name for h in self.nested.members]
         moving = [h.value_name for h in self.nested.members]
-        return BatchFunction(self.model, names, moving, self.nested.start)
+        return batch_function(self.model, names, moving, self.nested.start)
 
     @cached_property
     def _sample_of_theta(self) -> dict[str, tuple[Array, Array]]:
@@ -286,16 +291,12 @@ class NestedApproximation(Fit):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _log_likelihood(self, drawn: list[tuple[Given, list[Array], Any]]) -> dict[str, Array]:
-        found = {}
-        at = [(given.point, given.prior.predictor(u)[None]) for given, u, _ in drawn]
-        for site in self.nested.model.sites:
-            if site.name in self.observed:
-                values = [site.log_densities(point, eta) for point, eta in at]
-                shape = self.observed[site.name].shape
-                # A vector-valued observation has one log density.
-                shape = shape if np.prod(shape) == site.size else shape[:-1]
-                found[site.name] = np.reshape(values, (1, len(drawn), *shape))
-        return found
+        of = [PointwiseLogLikelihood(self.nested.model, g.point, self.observed) for g, *_ in drawn]
+        pairs = zip(of, drawn, strict=True)
+        parts = [function(given.prior.predictor(u)[None]) for function, (given, u, _) in pairs]
+        return {
+            name: np.concatenate([part[name] for part in parts])[None] for name in self.observed
+        }
 
     def loo(
         self, name: str | None = None, *, groups: Array | None = None, ahead: int | None = None

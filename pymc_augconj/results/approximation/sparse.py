@@ -238,11 +238,7 @@ def approximation_of(
         }
         names = {b.name: b.value_name for b in lgm.blocks if b.name in processes}
         return SparseApproximation(**facts, _value_names=names)
-    sizes = {site.name: site.size for site in lgm.sites}
-    # A vector-valued observation has one log density. Vectors with missing entries are flat.
-    candidates = [(k, shape) for k, v in observed.items() for shape in (v.shape[:-1], v.shape)]
-    shapes = {k: shape for k, shape in candidates if np.prod(shape, dtype=int) == sizes[k]}
-    pointwise = PointwiseLogLikelihood(lgm, point, shapes)
+    pointwise = PointwiseLogLikelihood(lgm, point, observed)
     return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
 
 

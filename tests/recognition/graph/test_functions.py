@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import numpy as np
@@ -272,19 +273,23 @@ def test_recognition_survives_pickling():
         assert str(other) == str(recognition)
 
 
-def test_copies_are_for_threads():
+def test_several_threads_may_call_a_function():
     x = pt.dvector("x")
-    one, two = PointFunction(x**2, {"x": x}).copies(2)
-    at = {"x": np.arange(3.0)}
-    np.testing.assert_array_equal(one(at), two(at))
-    # A scan's inner function is one for all copies: there are none.
+    # A scan's inner function is one for both graphs.
     steps = pytensor.scan(
         lambda a, b: a + b,
         sequences=[x],
         outputs_info=[pt.zeros((), dtype="float64")],
         return_updates=False,
     )
-    assert len(PointFunction(steps, {"x": x}).copies(2)) == 1
+    functions = [PointFunction(graph, {"x": x}) for graph in (x**2, steps, 2.0 * steps)]
+    at = [np.arange(i, i + 30.0) for i in range(40)]
+    calls = [(function, {"x": value}) for value in at for function in functions]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda call: call[0](call[1]), calls))
+    for value, own in zip(at, zip(*[iter(found)] * 3, strict=True), strict=True):
+        sums = np.cumsum(value)
+        np.testing.assert_array_equal(own, [value**2, sums, 2.0 * sums])
 
 
 def test_draws_censored_from_below_stay_above():

@@ -16,7 +16,7 @@ from pymc_augconj.recognition.graph.interpreter import NotInterpretedError
 from pymc_augconj.recognition.latents import normal, separable
 from pymc_augconj.recognition.latents.markov import is_product_with_cholesky
 from pymc_augconj.recognition.latents.separable import grid_product
-from pymc_augconj.recognition.prediction.grids import GridProcess
+from pymc_augconj.recognition.prediction.transitions import GridProcess
 from pymc_augconj.recognition.processes import other_graphs
 
 cov = pm.gp.cov
