@@ -18,8 +18,9 @@ slopes, crossed effects, or six columns. These have ω. It was 9 to 95 where cla
 Whatever is learned, sites are held if ω has more than ten times the likelihood's precision at the
 overall rate, as for rates of 1 % or counts of a hundred α: 1.5 to 63 times the effective samples a
 second there. So are those whose ω the compiled loop does not draw: probits, 6 to 28 times with two
-to six scales; logistic and Matérn noise, 3 to 25 times (regressions, effects, walks, a process of 60 values;
-1.0 to 1.3 times for processes that the loop does not have, and for 30 000 rows in 1 000 groups).
+to six scales; logistic and Matérn noise, 3 to 25 times in regressions, effects, walks and a process
+of 60 values, and 1.0 to 1.3 times for processes that the loop does not have and for 30 000 rows in
+1 000 groups.
 
 Several classes have a predictor each, and auxiliary variables draw one given the others: held sites
 give 1.0 to 106 times as many effective samples a second, and are taken. So they are for groups of
