@@ -97,9 +97,23 @@ def read_row(p: Problem, w: Work, row: Array) -> None:
 
 
 @inner
+def read_latents(p: Problem, w: Work, row: Array, v: Array) -> None:
+    """Overwrite v with the whitened latents of what all blocks draw, at the registers."""
+    r, latents, roots = w.registers, p.shared.latents, p.shared.roots
+    for i in range(latents.shape[0]):
+        v[i] = row[latents[i, 1]] - r[latents[i, 0]]
+    for k in range(roots.shape[0]):
+        i, j = roots[k, 0], roots[k, 1]
+        if i == j:
+            v[i] /= r[roots[k, 2]]
+        else:
+            v[i] -= r[roots[k, 2]] * v[j]
+
+
+@inner
 def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
     """Write the values of ``w.row`` moved by s along a ridge, and their log density."""
-    row, moved, ends, latents = w.row, w.moved[1:], p.shared.ends, p.shared.latents
+    row, moved, ends, u = w.row, w.moved[1:], p.shared.ends, w.u
     value = p.shared.ridges[number, 1] * s
     for j in range(row.size):
         moved[j] = row[j]
@@ -113,9 +127,9 @@ def _evaluate_along(p: Problem, w: Work, s: float, number: int) -> None:
             moved[at] *= exp(by)
     read_row(p, w, moved)
     value += w.registers[p.log_prior]
-    for i in range(latents.shape[0]):
-        away = moved[latents[i, 1]] - w.registers[latents[i, 0]]
-        value -= 0.5 * (away / w.s[i]) ** 2
+    read_latents(p, w, moved, u)
+    for i in range(u.size):
+        value -= 0.5 * u[i] ** 2
     w.found[VALUE] = value if math.isfinite(value) else -math.inf
 
 

@@ -33,6 +33,7 @@ from .density import (
     evaluate,
     log_likelihood,
     read_components,
+    read_latents,
     read_row,
 )
 from .entries import Entries
@@ -271,7 +272,7 @@ def _read_theta(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Arr
 @inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v: Array) -> bool:
     """Evaluate what the first step reads, of ``w.row`` if there is one; return if η is finite."""
-    r, latents = w.registers, p.shared.latents
+    r = w.registers
     for part, own in ((p.theta, x), (p.likelihood, x_likelihood), (p.prior_only, x_prior)):
         for i in range(own.size):
             r[part[i]] = own[i]
@@ -279,8 +280,7 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, x_prior: Array, v
     _read_theta(p, w, x, x_likelihood, x_prior)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
-    for i in range(latents.shape[0]):
-        v[i] = (w.row[latents[i, 1]] - r[latents[i, 0]]) / w.s[i]
+    read_latents(p, w, w.row, v)
     read_part(p.held, r, w.file, OF_PARAMETERS)
     hold(p, w)
     return predict(p.design, w, w.coefs, v.reshape(1, v.size), w.eta)

@@ -184,6 +184,9 @@ class Shared(NamedTuple):
         Registers of all hyperparameters, and of the latents for their means, and columns of these.
     latents : ndarray of int, shape (D, 2)
         Registers of the means of the latents, and columns of these.
+    roots : ndarray of int, shape (entries, 3)
+        Entries of the roots L, or standard deviations, row by row with the diagonal last: the
+        latents of the row and the column, and a register.
     ridges : ndarray of int, shape (ridges + 1, 2)
         Where the values that move along each begin, and their end; and its log Jacobian.
     ends : ndarray of int, shape (m, 5)
@@ -194,23 +197,30 @@ class Shared(NamedTuple):
     size: int
     values: Index
     latents: Index
+    roots: Index
     ridges: Index
     ends: Index
 
 
 def read_shared(
-    chain: Chain, tape: TapeBuilder, entries: Mapping[Any, Index], order: Index, columns: Spans,
-    ridges: Sequence[Ridge],
+    chain: Chain, tape: TapeBuilder, entries: Mapping[Any, Index], order: Index, std: Index,
+    roots: Sequence[Index | None], columns: Spans, ridges: Sequence[Ridge],
 ) -> Shared:  # fmt: skip
-    """Return what the latents of a chain, eliminated in an order, share; nothing of no columns."""
+    """Return what the latents of a chain, eliminated in an order, share; nothing of no columns.
+
+    ``std`` are the registers of their scales in their own order, and ``roots`` those of blocks.
+    """
     none, ends = np.empty((0, 2), dtype=np.intp), [np.empty((0, 5), dtype=np.intp)]
     if not columns:
-        return Shared(0, none, none, none, *ends)
+        return Shared(0, none, none, np.empty((0, 3), dtype=np.intp), none, *ends)
     blocks, of_theta = chain.model.blocks, [h.value_name for h in chain.model.hyperparameters]
     if any(b.transform is not None or b.is_flat for b in blocks):
         raise NoTapeError("latents that are not normal, which others multiply")
     if any(h.factor_order for h in chain.model.hyperparameters):
         raise NoTapeError("values that are not coordinates")
+    needs = {name for b in blocks if b.mean is not None for name in b.mean.names}
+    if any(b.whitened and Argument("value", b.name) in needs for b in blocks):
+        raise NoTapeError("means that depend on latents whose whitened values are shared")
     every = {name: np.arange(own.start, own.stop) for name, (own, _) in columns.items()}
     values = {Argument("value", b.name): tape.inputs((b.total_size,)) for b in blocks}
     zero, given = tape.constants(0.0), {**entries, **values}
@@ -230,6 +240,22 @@ def read_shared(
         max(own.stop for own, _ in columns.values()),
         np.stack([registers, np.concatenate([*(every[x] for x in of_theta), latents])], axis=1),
         np.stack([np.concatenate(means), latents], axis=1)[order],
+        _entries_of_roots(blocks, roots, std, order),
         np.stack([begin, jacobians], axis=1),
         np.concatenate(ends),
     )
+
+
+def _entries_of_roots(
+    blocks: Sequence[LatentBlock], roots: Sequence[Index | None], std: Index, order: Index
+) -> Index:
+    found, stops = list[Index](), np.cumsum([b.total_size for b in blocks])[:-1]
+    places, scales = (np.split(x, stops) for x in (np.argsort(order), std))
+    for block, root, own, scale in zip(blocks, roots, places, scales, strict=True):
+        # The values of a whitened block are v.
+        L = scale.reshape(-1, 1, 1) if root is None or block.whitened else root
+        row, col = np.tril_indices(L.shape[-1])
+        copies = own.reshape(-1, L.shape[-1])
+        fields = np.broadcast_arrays(copies[:, row], copies[:, col], L[..., row, col])
+        found.append(np.stack(fields, axis=-1).reshape(-1, 3))
+    return np.concatenate(found)

@@ -219,7 +219,7 @@ def make_problem(
     else:
         sums = _sums(pattern, sites, of_sums, offset, tape, read_precisions(model, tape, entries))
         by_entry = read_entries(*of_point, slots, offset, std, order)
-    shared = read_shared(chain, tape, entries, order, columns or {}, ridges)
+    shared = read_shared(chain, tape, entries, order, std, roots, columns or {}, ridges)
     n_density = len(tape)
     # The model's log density is that of values.
     log_det = reduce(add, jacobians, read_log_det(model, std, roots, tape))
@@ -325,10 +325,13 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     # Those drawn forward are drawn after a block of steps of all latents.
     is_left = model.forward and not is_alone
     further = plan.by_column or plan.factors or is_left
-    means = {name for b in model.blocks if b.mean is not None for name in b.mean.names}
+    # Updates by entry change neither means nor roots of latents.
+    kept = [b.mean for b in model.blocks if b.mean] + [b.scale for b in model.blocks if has_root(b)]
+    by_entry = {*(h.value_name for h in plan.by_entry), *(r.h[0] for r in plan.ridges.values())}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}
-    moving |= not of_prior.isdisjoint(of_held) or any(h.value_name in means for h in plan.by_entry)
+    moving |= not of_prior.isdisjoint(of_held)
+    moving |= any(not by_entry.isdisjoint(own.names) for own in kept)
     is_whole = chain.is_whole or not (model.blocks or model.sites)
     if any(others) or moving or further or not is_whole:
         raise NoTapeError("moves that the loop does not make")
@@ -338,9 +341,9 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     is_intrinsic = any(b.is_intrinsic for b in rooted)
     if len(structured) + len(rooted) + len(known) < len(model.blocks):
         raise NoTapeError("latents that are not independent")
-    # The others are for standard normal latents.
+    # The others are for latents that are standard normal, or that a triangular root multiplies.
     standard = plan.by_entry, plan.level, not is_alone, any(not b.log_peak for b in structured)
-    if (any(standard) and (structured or rooted)) or (structured and is_intrinsic):
+    if sum([any(standard), bool(structured), is_intrinsic]) > 1:
         raise NoTapeError("moves that the loop does not make")
     if not model.blocks:
         return SparsePattern(0, *np.empty((2, 0), dtype=np.intp))
