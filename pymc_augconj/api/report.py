@@ -36,6 +36,8 @@ _MOST_LISTED = 3
 _MANY_COLUMNS = 80
 # Predictors of an observation, and of all, from which expectations over densities take seconds.
 _MANY_PREDICTORS, _MANY_ROWS = 4, 1_000
+# Correlated factors, drawn in turn with their loadings, from which NUTS is faster.
+_MANY_FACTORS = 3
 # Other hyperparameters from which it often has, if there are fewer latents; and with any latents.
 _MANY_SLICED, _MOST_SLICED = 12, 30
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
@@ -162,10 +164,9 @@ class RecognitionReport(Recognition):
         if sum(h.size for h in plan.by_column) >= _MANY_COLUMNS:
             vectors = ", ".join(h.name for h in plan.by_column)
             found.append(f"{vectors}: one update for every column, in milliseconds a step")
-        # Compiled steps alternate between independent latents alone.
-        if in_turn and any(b.is_correlated and b.copies > b.size for b in self.model.blocks):
-            listed = ", ".join(in_turn)
-            found.append(f"{listed}: drawn in turn with correlated latents, in milliseconds a step")
+        factors = [b for b in self.model.blocks if b.is_correlated and b.copies > b.size]
+        if in_turn and any(b.size >= _MANY_FACTORS for b in factors):
+            found.append(f"{', '.join(in_turn)}: drawn in turn with many correlated latents")
         for site in self.model.sites:
             P, many = site.likelihood.n_predictors, site.row_numbers.size >= _MANY_ROWS
             if isinstance(site.likelihood, GenericLikelihood) and P >= _MANY_PREDICTORS and many:

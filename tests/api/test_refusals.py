@@ -192,20 +192,21 @@ def test_it_is_told_when_many_columns_have_scales(size):
     assert ("lam: one update for every column" in str(pac.recognize(model))) == (size == 100)
 
 
-@pytest.mark.parametrize("correlated", [False, True])
-def test_it_is_told_when_factors_are_correlated(correlated):
+@pytest.mark.parametrize(("size", "correlated"), [(3, False), (2, True), (3, True)])
+def test_it_is_told_when_many_factors_are_correlated(size, correlated):
     with pm.Model() as model:
-        cov = [[1.0, 0.5], [0.5, 1.0]]
+        cov = 0.5 * np.eye(size) + 0.5
         f = (
-            pm.MvNormal("f", [0, 0], cov, shape=(9, 2))
+            pm.MvNormal("f", np.zeros(size), cov, shape=(9, size))
             if correlated
-            else pm.Normal("f", shape=(9, 2))
+            else pm.Normal("f", shape=(9, size))
         )
-        mu = f[:, [0, 0, 1, 1]] * pm.Normal("a", 1, 0.5, shape=4)
-        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=RNG.normal(size=(9, 4)))
+        mu = f[:, [0, 0, 1, 1, -1, -1]] * pm.Normal("a", 1, 0.5, shape=6)
+        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=RNG.normal(size=(9, 6)))
     report = str(pac.recognize(model))
     assert "in turn with the latents that it multiplies" in " ".join(report.split())
-    assert ("a: drawn in turn with correlated latents" in report) == correlated
+    told = "a: drawn in turn with many correlated latents" in report
+    assert told == (correlated and size == 3)
 
 
 @pytest.mark.parametrize("n", [9, 250])

@@ -190,8 +190,32 @@ def hierarchy():
     pm.StudentT("y", nu=4.0, mu=f @ w.T, sigma=pm.Gamma("sigma", 4, 4), observed=y)
 
 
+def correlated_factors():
+    """Rows with a learned mean and covariance, each factor with indicators of its own."""
+    scale = pm.Exponential.dist(1.0, shape=2)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=scale)
+    f = pm.MvNormal("f", pm.Normal("mean", 0.0, 1.0, shape=2), chol=chol, shape=(10, 2))
+    w = pm.Normal("w", 1.0, pm.HalfNormal("scale", 0.5), shape=6)
+    y = pm.Data("y data", np.zeros((10, 6)))
+    mu = f[:, [0, 0, 0, 0, 1, 1]] * w
+    pm.StudentT("y", nu=4.0, mu=mu, sigma=pm.Gamma("sigma", 4, 4), observed=y)
+
+
+def process_of_loadings():
+    """Values whose whitened ones are in the point."""
+    cov = pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3.0, 3.0))
+    f = pm.gp.Latent(cov_func=cov).prior("f", X=np.arange(8.0)[:, None])
+    w = pm.Normal("w", 1.0, pm.HalfNormal("scale", 0.5), shape=5)
+    y = pm.Data("y data", np.zeros((8, 5)))
+    pm.Normal("y", f[:, None] * w, pm.Gamma("sigma", 4, 4), observed=y)
+
+
 @pytest.mark.parametrize(
-    "build", [factor_analysis, triangular_loadings, matrix_factorisation, hierarchy]
+    "build",
+    [
+        *(factor_analysis, triangular_loadings, matrix_factorisation, hierarchy),
+        *(correlated_factors, process_of_loadings),
+    ],
 )
 def test_the_loop_makes_the_draws_of_python(build):
     with pm.Model() as model:
