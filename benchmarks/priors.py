@@ -87,7 +87,7 @@ def _ovarian(data: Path) -> tuple[pm.Model, list[str]]:
     return _expression(data, "ovarian", 4.44e-4)
 
 
-@_problem("prostate, 102 × 5 966", 20.0, (150, 100), (200, 300), whole=True)
+@_problem("prostate, 102 × 5 966", 20.0, (400, 100), (200, 300), whole=True)
 def _prostate(data: Path) -> tuple[pm.Model, list[str]]:
     return _expression(data, "prostate", 8.31e-5)
 
@@ -134,7 +134,7 @@ def _one_small(_: Path) -> tuple[pm.Model, list[str]]:
     return _item_response(100, 20, slopes=False)
 
 
-@_problem("item response 1PL, 1 000 × 50", 5.0, (300, 200), (300, 300))
+@_problem("item response 1PL, 1 000 × 50", 5.0, (600, 200), (300, 300))
 def _one_large(_: Path) -> tuple[pm.Model, list[str]]:
     return _item_response(1_000, 50, slopes=False)
 
@@ -144,7 +144,7 @@ def _two_small(_: Path) -> tuple[pm.Model, list[str]]:
     return _item_response(100, 20, slopes=True)
 
 
-@_problem("item response 2PL, 1 000 × 50", 2.0, (150, 150), (300, 300))
+@_problem("item response 2PL, 1 000 × 50", 2.0, (600, 200), (300, 300))
 def _two_large(_: Path) -> tuple[pm.Model, list[str]]:
     return _item_response(1_000, 50, slopes=True)
 
