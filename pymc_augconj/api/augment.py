@@ -34,7 +34,7 @@ def augment(model: Model | None = None) -> Model:
     the name ``y``, the likelihood given ω, which is Gaussian in the predictor: exp(h η − ½ λ η²)
     times a factor without η. Integrating ω out gives the original model. Priors and normal
     likelihoods, which need no ω, do not change; the Poisson's count of thinned events is
-    ``y_thinned``.
+    ``y_thinned``. Both models share their ``pm.Data``: what is set in one is set in the other.
 
     Plot it with ``pm.model_to_graphviz(pac.augment(model))``. The new model documents the
     augmentation, and is not meant for sampling: :func:`~pymc_augconj.sample` on the original

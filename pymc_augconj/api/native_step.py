@@ -104,8 +104,8 @@ class AugmentedGibbs(PythonGibbs):
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood with an augmentation; but held sites
-        for several classes, and for counts and classes with few hyperparameters, see
-        :mod:`pymc_augconj.engines.gibbs.choice`.
+        for several classes, for counts and classes with few hyperparameters, and for probits,
+        logistic and Matérn noise, see :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------

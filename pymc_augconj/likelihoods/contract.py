@@ -214,17 +214,10 @@ class MultiLikelihood(MultiDensity):
 # Facts and functions without an axis of predictors.
 _WITHOUT_AXIS = (
     *("name", "link", "augmentation", "can_augment", "has_auxiliary", "is_normalized", "discrete"),
-    *(
-        "prefers_held",
-        "levels",
-        "has_observations",
-        "why_no_bound",
-        "unpredictable",
-        "check",
-        "check_augmentation",
-    ),
+    *("prefers_held", "levels", "has_observations", "why_no_bound", "unpredictable", "check"),
     *("bounds", "landmarks", "tilted_moments", "predictive_moments", "log_predictive"),
     *("as_normal", "as_logistic", "as_normal_mixture", "as_tilted_laplace", "joint", "is_positive"),
+    "check_augmentation",
 )
 
 

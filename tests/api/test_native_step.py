@@ -11,7 +11,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.api import native_step
 from pymc_augconj.auxiliary.polya_gamma import distribution
-from pymc_augconj.engines.gibbs.native import kernel
+from pymc_augconj.engines.gibbs.native import column_steps, kernel
 
 GROUP = np.repeat(np.arange(6), 4)
 Y = np.random.default_rng(8).normal(0.5, 1.0, 24)
@@ -213,8 +213,14 @@ def test_warming_up_leaves_nothing_to_compile(model, monkeypatch):
     assert pac.warm_up() > 0.0
     assert sum(made) > 400
     # Compiled, or read from the cache: what is within it then is not.
-    kernels = kernel.run_steps, kernel.read_part
+    kernels = kernel.run_steps, kernel.read_part, column_steps.run_steps
     before = [len(one.signatures) for one in kernels]
-    pac.sample(model=model, **OPTIONS)
+    with pm.Model() as horseshoe:
+        lam = pm.HalfCauchy("lam", 1.0, shape=20)
+        X = np.random.default_rng(1).standard_normal((24, 20))
+        b = pm.Normal("b", 0.0, pm.HalfCauchy("tau", 1.0) * lam, shape=20)
+        pm.Bernoulli("y", logit_p=X @ b, observed=Y > 0.0)
+    for each in (model, horseshoe):
+        pac.sample(model=each, **OPTIONS)
     assert [len(one.signatures) for one in kernels] == before
-    assert before[0] == 1
+    assert before[0] == before[-1] == 1

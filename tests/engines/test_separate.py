@@ -18,6 +18,7 @@ from pymc_augconj.engines.variational.bound import (
     bound_gradient,
 )
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.parallel.executor import Threads
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 N, K = 18, 3
@@ -140,6 +141,32 @@ def test_copies_of_a_process_are_what_processes_of_their_own_are():
     apart = slopes()
     for name, slope in together.items():
         np.testing.assert_allclose(slope, apart[name], rtol=1e-9)
+
+
+def test_a_predictor_without_a_process_is_evaluated_on_threads():
+    """Precisions of groups beside a process: a component of its own, without inducing points."""
+
+    def write():
+        gp, f = process("f")
+        a = pm.Normal("a", 0, 1, shape=3)
+        pm.Normal("y", f, tau=2 * pm.math.sigmoid(a[LABELS]), observed=np.sin(X[:, 0]))
+        return [gp]
+
+    problem = problem_of(write, X[:5])
+    family = _Family(problem, VariationalGaussian(factorised=True))
+    whole, model = family.at(problem.point).design, family.model
+    assert [part.processes for part in model.parts] == [(0,), ()]
+    for prior in model.parts[0].priors:
+        prior.compile()
+
+    def design(rows):
+        return model.design(problem.point, family.inducing, rows)
+
+    with Threads(3) as run:
+        parts = run.gather(run.map(design, np.split(np.arange(N), 6)))
+    for c, expected in enumerate(whole.parts):
+        found = np.concatenate([part.parts[c].Phi for part in parts], axis=1)
+        np.testing.assert_allclose(found, expected.Phi, rtol=1e-12, atol=1e-14)
 
 
 def test_fit_and_predict_through_inducing_points(tmp_path):

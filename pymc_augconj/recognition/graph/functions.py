@@ -319,10 +319,8 @@ class Pullback:
         weights = {Argument("weights", str(i)): g.type.clone()() for i, g in enumerate(graphs)}
         pairs = zip(weights.values(), graphs, strict=True)
         cost = reduce(add, [(own * graph).sum() for own, graph in pairs])
-        self._keys, self._gradient = (
-            tuple(weights),
-            Gradient(cost, inputs, {**arguments, **weights}, *how),
-        )
+        self._keys = tuple(weights)
+        self._gradient = Gradient(cost, inputs, {**arguments, **weights}, *how)
 
     def compile(self) -> None:
         """Compile now rather than at the first call."""
