@@ -99,7 +99,7 @@ class BlockPrior(ABC):
         """Return log|S|."""
 
     def log_density(self, v: Array) -> float:
-        """Return the log density, in the point's own parametrisation, at the whitened v."""
+        """Return the log density of the value, or of v of a whitened block, at the whitened v."""
         log_scale = 0.0 if self.block.whitened else self.log_det_scale()
         return -0.5 * float(v @ v) - 0.5 * v.size * np.log(2.0 * np.pi) - log_scale
 

@@ -241,10 +241,7 @@ class DiagonalPrior(BlockPrior):
         return float(np.log(self.std).sum())
 
     def log_density(self, v: Array) -> float:
-        if not self.block.is_flat:
-            return super().log_density(v)
-        transform = self.block.transform
-        return 0.0 if transform is None else transform.log_jacobian(self.scale(v))
+        return 0.0 if self.block.is_flat else super().log_density(v)
 
     def var(self) -> Array:
         return self.std**2

@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from numba import typeof
+from pymc.distributions import transforms
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
@@ -173,7 +174,7 @@ def held_sites():
 def held_without_hyperparameters_of_priors():
     """Classes in order, whose cutpoints are learned; rates of a beta distribution; and angles."""
     start = np.array([-0.5, 0.5])
-    c = pm.Normal("c", start, 1.0, initval=start, transform=pm.distributions.transforms.ordered)
+    c = pm.Normal("c", start, 1.0, initval=start, transform=transforms.ordered)
     b, phi = pm.Normal("b", 0.0, 1.0, shape=2), pm.Gamma("phi", 3.0, 0.5)
     eta = pm.math.dot(DESIGN[:, :2], b)
     pm.OrderedProbit("y", eta=eta, cutpoints=c, observed=np.arange(40) % 3)
@@ -196,8 +197,7 @@ def held_predictors():
 
 def cutpoints(name, start, sd=1.0):
     """Cutpoints that start at numbers in order."""
-    ordered = pm.distributions.transforms.ordered
-    return pm.Normal(name, start, sd, initval=start, transform=ordered)
+    return pm.Normal(name, start, sd, initval=start, transform=transforms.ordered)
 
 
 def levels():
@@ -232,8 +232,11 @@ def priors_as_sites():
         pm.Uniform("b3", -0.4, 0.5, shape=2),
         pm.TruncatedNormal("b4", 0.0, 1.0, lower=-0.1, shape=2),
         pm.Gumbel("b5", 0.0, 1.0, shape=2),
+        pm.Normal(
+            "b6", pm.Normal("m"), 0.7, shape=2, transform=transforms.ordered, initval=[0.0, 0.2]
+        ),
     ]
-    eta = pm.math.dot(DESIGN[:, :13], pm.math.concatenate(b))
+    eta = pm.math.dot(DESIGN[:, :15], pm.math.concatenate(b))
     pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=reals("y"))
 
 

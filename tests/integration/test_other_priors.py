@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.distributions import transforms
 
 import pymc_augconj as pac
 
@@ -23,6 +24,16 @@ ENOUGH = 300
 PRIORS = {
     "Uniform": (pm.Uniform, {"lower": -0.4, "upper": 0.8}, (-0.4, 0.8)),
     "TruncatedNormal": (pm.TruncatedNormal, {"mu": 0.3, "sigma": 1.0, "lower": 0.0}, (0.0, 8.0)),
+    "Normal within bounds": (
+        pm.Normal,
+        {"mu": 0.3, "transform": transforms.Interval(None, 0.8), "initval": [0.0, 0.0]},
+        (-6.0, 0.8),
+    ),
+    "ordered Normal": (
+        pm.Normal,
+        {"mu": 0.3, "transform": transforms.ordered, "initval": [0.0, 0.5]},
+        (-6.0, 6.0),
+    ),
     "NormalMixture": (
         pm.NormalMixture,
         {"w": [0.5, 0.5], "mu": [0.0, 0.0], "sigma": [0.2, 1.0]},
@@ -53,6 +64,7 @@ def model_of(name, *, counts=False):
 def moments_by_quadrature(name, count=600, *, counts=False):
     """Mean and standard deviation of both coefficients by the midpoint rule."""
     distribution, parameters, (low, high) = PRIORS[name]
+    parameters = {k: x for k, x in parameters.items() if k not in ("transform", "initval")}
     at = low + (high - low) * (np.arange(count) + 0.5) / count
     log_prior = pm.logp(distribution.dist(**parameters), at).eval()
     first, second = at[:, None, None] * X[:, 0], at[:, None] * X[:, 1]
@@ -60,6 +72,8 @@ def moments_by_quadrature(name, count=600, *, counts=False):
     log_p = COUNTS * eta - np.exp(eta) if counts else BINARY * eta - np.logaddexp(0.0, eta)
     log_p = log_p.sum(axis=-1)
     log_p += np.add.outer(log_prior, log_prior)
+    if name.startswith("ordered"):
+        log_p[at[:, None] > at] = -np.inf
     weights = np.exp(log_p - log_p.max())
     weights /= weights.sum()
     marginals = weights.sum(axis=1), weights.sum(axis=0)
@@ -102,6 +116,8 @@ def test_a_truncated_prior_of_learned_mean_has_its_density_in_a_tail(mu, bounds)
     ("name", "count", "counts"),
     [
         ("Uniform", 600, False),
+        ("Normal within bounds", 1500, True),
+        ("ordered Normal", 1500, False),
         ("AsymmetricLaplace", 1500, False),
         ("NormalMixture", 600, True),
         ("NormalMixture with two means", 1000, True),
@@ -133,15 +149,38 @@ def test_entries_and_densities_are_those_of_pymc():
     with pm.Model() as model:
         b = pm.Uniform("b", -1.0, 2.0, shape=2)
         c = pm.StudentT("c", nu=4, mu=pm.Normal("m"), sigma=pm.HalfNormal("s"), shape=3)
-        pm.Bernoulli("y", logit_p=pm.math.dot(X, b) + c[np.arange(N) % 3], observed=BINARY)
+        d = pm.Normal(
+            "d", c[:2], 2.0, transform=transforms.Ordered(ascending=False), initval=[1, 0]
+        )
+        eta = pm.math.dot(X, b) + c[np.arange(N) % 3] + d[np.arange(N) % 2]
+        pm.Bernoulli("y", logit_p=eta, observed=BINARY)
         step = pac.AugmentedGibbs()
         found = pm.sample(20, tune=20, step=step, chains=1, random_seed=2, **QUIET)
-    assert [block.name for block in step.recognition.model.blocks] == ["c", "b", "m"]
-    last = {name: found.posterior[name].values[0, -1] for name in ("b", "c", "m", "s")}
+    assert [block.name for block in step.recognition.model.blocks] == ["b", "c", "d", "m"]
+    last = {name: found.posterior[name].values[0, -1] for name in ("b", "c", "d", "m", "s")}
     point = {"c": last["c"], "m": last["m"], "s_log__": np.log(last["s"])}
     point["b_interval__"] = np.log(last["b"] + 1.0) - np.log(2.0 - last["b"])
+    point["d_ordered__"] = np.array([last["d"][1], np.log(last["d"][0] - last["d"][1])])
     lp = found.sample_stats["lp"].values[0, -1]
     np.testing.assert_allclose(lp, model.compile_logp()(point), rtol=1e-8)
+
+
+def test_ordered_means_of_a_mixture_agree_with_quadrature():
+    y, w, sd = X[:, 0] + np.where(BINARY, 1.5, -0.5), np.array([0.4, 0.6]), 0.7
+    with pm.Model() as model:
+        given = {"transform": transforms.ordered, "initval": [0.0, 1.0], "shape": 2}
+        pm.NormalMixture("y", w, pm.Normal("b", 0.0, 2.0, **given), sd, observed=y)
+    at = np.linspace(-5.0, 5.0, 400)
+    parts = np.log(w)[:, None, None] - 0.5 * ((y - at[:, None]) / sd) ** 2
+    log_p = np.logaddexp(parts[0][:, None], parts[1]).sum(axis=-1)
+    log_p -= 0.5 * np.add.outer(at**2, at**2) / 4.0
+    weights = np.exp(log_p - log_p.max())
+    # Without the order the means would be others.
+    means = [own.sum(axis=1) @ at / own.sum() for own in (np.triu(weights), weights)]
+    last = np.triu(weights).sum(axis=0) @ at / np.triu(weights).sum()
+    draws = draws_of(model, 3000)["b"]
+    assert np.abs(z_scores(draws, np.array([means[0], last]))).max() < 5.0
+    assert np.abs(z_scores(draws, np.array([means[1], last]))).max() > 5.0
 
 
 def test_expectation_propagation_takes_one_predictor_for_each_observation():

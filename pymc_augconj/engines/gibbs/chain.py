@@ -131,8 +131,16 @@ class Chain:
             return total  # nothing else may have a value there
         prior = self.priors.at(point).factorized()
         blocks = zip(prior.blocks, self.whitened(point), strict=True)
-        total += sum(b.log_density(v) for b, v in blocks)
+        total += sum(b.log_density(v) for b, v in blocks) + self.log_jacobian(point)
         return total + self.log_likelihood(self.predictor(point), point)
+
+    def log_jacobian(self, point: Point) -> float:
+        """Return that of the transforms of latents, which the values of a point are given by."""
+        return sum(
+            block.transform.log_jacobian(block.value_of(point[block.value_name]))
+            for block in self.model.blocks
+            if block.transform is not None
+        )
 
     def log_likelihood(
         self, eta: Array, point: Point, data: Sequence[SiteData] | None = None

@@ -187,7 +187,7 @@ class GibbsSampler:
         chain, point, info = self.chain, state.point, state.info
         prior = self.priors.at(point).factorized()
         eta = prior.offset.copy()
-        info.log_density = float(self.model.log_prior(point))
+        info.log_density = float(self.model.log_prior(point)) + chain.log_jacobian(point)
         for part in self.parts:
             eta[part.rows] = part.eta
             info.log_density += part.log_prior

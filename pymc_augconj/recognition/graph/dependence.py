@@ -17,13 +17,14 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
+from pymc.distributions.transforms import _default_transform
 from pymc.distributions.truncated import TruncatedRV
 from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pymc.pytensorf import compile as pm_compile
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, graph_inputs, toposort, walk
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
@@ -105,6 +106,25 @@ class ModelIndex:
         """Data in place of observed variables; free ones keep their identity."""
         free = {rv: rv for rv in self.free_RVs}
         return MappingProxyType(free | {rv: self.rvs_to_values[rv] for rv in self.observed_RVs})
+
+    def covers_support(self, rv: Variable) -> bool:
+        """Return whether the transform of ``rv`` covers the support of its distribution.
+
+        PyMC's own transform does, and so does no transform; another may cover only a part, as
+        ``ordered`` does.
+        """
+        transform, default = self.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
+        if transform is None or transform is default:
+            return True
+        if default is None:
+            return False
+        value, inputs = self.rvs_to_values[rv], rv.owner.inputs
+        if default.forward(rv, *inputs).type != value.type:
+            return False
+        return equal_computations(
+            [transform.backward(value, *inputs), transform.log_jac_det(value, *inputs)],
+            [default.backward(value, *inputs), default.log_jac_det(value, *inputs)],
+        )
 
     def in_values(self, graphs: Variables) -> list[Variable]:
         """Return the graphs with random variables replaced by functions of PyMC's point."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.scan.op import Scan
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.errors import AugmentationError, RecognitionError
+from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
@@ -221,12 +221,10 @@ def no_latent(
     model: ModelIndex,
     demoted: Mapping[str, str],
     chosen: Collection[str] | None,
-    refused: Callable[[], AugmentationError | None],
 ) -> RecognitionError:
     """Return the error of a model without a Gaussian latent variable.
 
-    ``demoted`` has the reasons why Gaussian variables are not latents, by name; ``refused()`` the
-    reason why the model would also be refused without transforms.
+    ``demoted`` has the reasons why Gaussian variables are not latents, by name.
     """
     if demoted:
         listed = "; ".join(f"variable {n!r} is Gaussian, but {why}" for n, why in demoted.items())
@@ -242,19 +240,11 @@ def no_latent(
     for rv in model.free_RVs:
         op_name = type(rv.owner.op).__name__
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
-            what = (
-                f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
-                "is a truncated or ordered one, and none without is in a predictor; "
-            )
-            why = str(refused() or "").split(";")[0]
-            if not why:
-                return RecognitionError(
-                    f"{what}if that is not meant, remove the transform= argument; otherwise "
-                    "sample this model with pm.sample's NUTS"
-                )
             return RecognitionError(
-                f"{what}sample this model with pm.sample's NUTS (without the transform it would be "
-                f"refused, too: {why})"
+                f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
+                "is another one (bounds, or an order of a few coefficients in a predictor, are "
+                "read); if that is not meant, remove the transform= argument; otherwise sample "
+                "this model with pm.sample's NUTS"
             )
         if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(

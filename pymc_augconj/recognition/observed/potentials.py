@@ -11,6 +11,8 @@ are functions of different predictors.
 Priors that are not normal are observations without data: the density of x about a location μ equals
 the density of an observation zero given the predictor x − μ, under the reflected distribution. A
 Student-t prior has the augmentation of the Student-t likelihood; others enter by their log density.
+A normal prior within bounds, or of an order, is a normal one times the density that is one where x,
+or each difference between neighbours, is within bounds, and zero elsewhere.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.transforms import Ordered
 from pymc.math import logdiffexp
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
@@ -264,6 +268,8 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     Raises NotAffineError if entries of its density are not functions of one affine predictor each.
     """
     rv = latent.rv
+    if not latent.is_flat:
+        return _constraint(model, latent, latents)
     x = rv.type()
     density = log_density_of(model, rv, x)
     if density is None:
@@ -308,7 +314,7 @@ def _reflected(
     likelihood, location, named = found
     if (reflected := _REFLECTED[kind]) is not None:
         named[reflected] = 1.0 / named[reflected]
-    return _observed_as_zero(latent, likelihood, latent.innovation() - location, named)
+    return _observed_as_zero(rv, likelihood, latent.innovation() - location, named)
 
 
 def _bounded(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph | None:
@@ -331,7 +337,38 @@ def _bounded(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> O
         case _:
             return None
     graphs = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": log_c}
-    return _observed_as_zero(latent, BoundedNormal(), latent.innovation(), graphs)
+    return _observed_as_zero(rv, BoundedNormal(), latent.innovation(), graphs)
+
+
+def _constraint(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
+    """Return the constraint of a normal variable whose transform covers a part of its support."""
+    rv, transform = latent.rv, latent.entry_transform
+    assert transform is not None
+    (x,) = in_innovations(model, [latent.replaced], latents)
+    lower: Any = 0.0
+    upper: Any = np.inf
+    if isinstance(transform, Ordered):
+        x = x if transform.ascending else x[..., ::-1]
+        steps = x[..., 1:] - x[..., :-1]
+        x = pt.concatenate([x[..., :1], steps], axis=-1) if transform.positive else steps
+    else:
+        lower, upper = transform.args_fn(*rv.owner.inputs)
+        lower, upper = -np.inf if lower is None else lower, np.inf if upper is None else upper
+    lower, upper = (pt.as_tensor(bound).astype("float64") for bound in (lower, upper))
+    zero = pt.constant(0.0)
+    graphs = {"lower": lower, "upper": upper, "mu": zero, "tau": zero, "log_c": zero}
+    found = _observed_as_zero(rv, BoundedNormal(), x, graphs)
+    (eta,) = found.predictors
+    inside = (eta >= found.params["lower"]) & (eta <= found.params["upper"])
+    return replace(
+        found,
+        density=pt.switch(inside, 0.0, -np.inf),
+        refusal=UnknownLikelihoodError(
+            f"variable {rv.name!r}: expected a normal prior without a constraint, found the "
+            f"transform {transform.name!r}, which keeps it to a part. {BOUNDED_ENGINES}"
+        ),
+        is_prior=True,
+    )
 
 
 def _log_normal_cdf(z: TensorVariable) -> TensorVariable:
@@ -342,12 +379,10 @@ def _log_normal_cdf(z: TensorVariable) -> TensorVariable:
 
 
 def _observed_as_zero(
-    latent: GaussianVariable,
-    likelihood: Density,
-    eta: TensorVariable,
-    params: dict[str, TensorVariable],
+    rv: Variable, likelihood: Density, eta: TensorVariable, params: dict[str, TensorVariable]
 ) -> ObservedGraph:
-    rv, shape, size = latent.rv, latent.shape, latent.total_size
+    shape = static_shape(eta)
+    size = int(np.prod(shape))
     (eta,) = simplify([flatten(eta, shape, rv)])
     return ObservedGraph(
         variable=rv,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from pymc_augconj.errors import (
 from pymc_augconj.recognition.graph.affine import descendants, shifted_by
 from pymc_augconj.recognition.graph.dependence import ModelIndex, distribution_parameters
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents
-from pymc_augconj.recognition.latents.normal import find_flat_stand_ins, find_gaussian_variables
+from pymc_augconj.recognition.latents.normal import find_gaussian_variables, find_stand_ins
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.errors import about_prior, has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
@@ -65,7 +64,7 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     matcher, found = Matcher(model), _find(model, forward, chosen)
-    stand_ins = find_flat_stand_ins(model, [*forward, *(c.rv for c in found)])
+    stand_ins = find_stand_ins(model, [*forward, *(c.rv for c in found)])
     stand_ins = _wanted(stand_ins, chosen)
     integrated = chosen is None and has_integrated_process(model, parts.values())
     try:
@@ -103,8 +102,7 @@ def choose_structure(
                 "remove it, or connect it to the model"
             )
     if not (candidates or integrated):
-        refused = partial(_refused_without_transforms, model, forward)
-        raise no_latent(model, demoted, chosen, refused)
+        raise no_latent(model, demoted, chosen)
     if candidates and not matched:
         what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"
         raise RecognitionError(
@@ -235,14 +233,23 @@ def _with_other_priors(
         curved = candidate.has_prior and any(reading.factorises for reading in own)
         if candidate.has_prior and (curved or not own):
             continue
-        tried = [*latents, candidate]
+        # Without it those in its mean could not be latents, as its prior depends on them.
+        above = matcher.model.parents_of([] if candidate.mean is None else [candidate.mean])
+        tried = [
+            *latents,
+            *(c for c in candidates if c.rv in above and c not in latents),
+            candidate,
+        ]
         try:
             if len(_acting_through_means(matcher.model, tried, forward, True)[0]) < len(tried):
                 continue
             found = _match(matcher, tried, scope)
         except AugmentationError:
             continue
-        if _is_bounded(candidate, found) and any(len(one.predictors) > 1 for one in found):
+        if _is_bounded(candidate, found) and any(
+            len(one.predictors) > 1 and (candidate.is_flat or not one.likelihood.can_augment)
+            for one in found
+        ):
             continue  # their sites are variational, which bounds have none of
         before, now = _likelihoods(matched), _likelihoods(found)
         if now and all(now[variable] == kind for variable, kind in before.items()):
@@ -434,15 +441,3 @@ def _first_elsewhere(
                 advice = about_prior(rv, model.rvs_to_transforms.get(rv))
                 return by_rv[parent], f"the {what} of {rv.name!r} depends on it{advice}"
     return None
-
-
-def _refused_without_transforms(
-    model: ModelIndex, forward: Sequence[Variable]
-) -> AugmentationError | None:
-    found = find_gaussian_variables(model, transformed=True)
-    try:
-        found = [candidate for candidate in found if candidate.rv not in forward]
-        found = list(_choice(Matcher(model), found, forward, Scope.SEVERAL).latents)
-    except AugmentationError as error:
-        return error
-    return None if found else RecognitionError("it enters the model not only through means")

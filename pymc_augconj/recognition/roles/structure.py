@@ -22,9 +22,9 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV, default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import CARRV, ICARRV
-from pymc.distributions.transforms import CholeskyCovPacked, _default_transform
+from pymc.distributions.transforms import CholeskyCovPacked
 from pymc.model import Model
-from pytensor.graph.basic import Variable, equal_computations
+from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
@@ -146,7 +146,7 @@ def _factor_order(model: ModelIndex, rv: Variable) -> int:
 
 def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:
     """Return the reason why draws of ``rv`` do not follow its density; None if they do."""
-    if not _is_default(model, rv):
+    if not model.covers_support(rv):
         return "its transform= changes its distribution"
     for op in _ops_of(model, rv):
         if isinstance(op, CARRV):
@@ -160,7 +160,7 @@ def _why_not_drawn(model: ModelIndex, rv: Variable) -> str | None:
 
 def _refuse_improper(model: ModelIndex, rv: Variable) -> None:
     """Refuse a variable with an improper distribution on which no observation depends."""
-    if isinstance(rv.owner.op, FlatRV | HalfFlatRV) and _is_default(model, rv):
+    if isinstance(rv.owner.op, FlatRV | HalfFlatRV) and model.covers_support(rv):
         raise RecognitionError(
             f"variable {rv.name!r}: expected a proper prior, since nothing observed depends on it, "
             f"found {type(rv.owner.op).__name__.removesuffix('RV')}; remove the variable, or give "
@@ -188,26 +188,6 @@ def _ops_of(model: ModelIndex, rv: Variable) -> Iterator[Op]:
         yield op
         if isinstance(op, HasInnerGraph):
             pending += [node.op for node in op.fgraph.apply_nodes]
-
-
-def _is_default(model: ModelIndex, rv: Variable) -> bool:
-    """Return whether the transform of ``rv`` covers the support of its distribution.
-
-    PyMC's own transform does, and so does no transform; another may cover only a part, as
-    ``ordered`` does.
-    """
-    transform, default = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
-    if transform is None or transform is default:
-        return True
-    if default is None:
-        return False
-    value, inputs = model.rvs_to_values[rv], rv.owner.inputs
-    if default.forward(rv, *inputs).type != value.type:
-        return False
-    return equal_computations(
-        [transform.backward(value, *inputs), transform.log_jac_det(value, *inputs)],
-        [default.backward(value, *inputs), default.log_jac_det(value, *inputs)],
-    )
 
 
 def _is_without_random(op: Op) -> bool:
