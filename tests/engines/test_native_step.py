@@ -231,7 +231,7 @@ def priors_as_sites():
         pm.Cauchy("b2", 0.0, 1.0, shape=2),
         pm.Uniform("b3", -0.4, 0.5, shape=2),
         pm.TruncatedNormal("b4", 0.0, 1.0, lower=-0.1, shape=2),
-        pm.Gumbel("b5", 0.0, 1.0, shape=2),
+        pm.Gumbel("b5", 0.0, 1.0, shape=2) * pm.HalfNormal("tau5", 1.0),
         pm.Normal(
             "b6", pm.Normal("m"), 0.7, shape=2, transform=transforms.ordered, initval=[0.0, 0.2]
         ),

@@ -123,10 +123,16 @@ class BlockMap:
         matrix = product.matrix(points[0])
         if not product.names:
             return _FixedMap(DenseMap(matrix))
-        columns = _ScaledColumns(product, self._transposed(), matrix, points[0])
-        if all(columns.holds_at(point) for point in points[1:]):
-            return columns
-        return _GeneralMap(product, [matrix, *(product.matrix(point) for point in points[1:])])
+        transposed, matrices = self._transposed(), [matrix]
+        # A prior that is an observation has rows that no hyperparameter scales.
+        for is_fixed in (np.zeros(len(matrix), dtype=bool), None):
+            if is_fixed is None:
+                matrices += [product.matrix(point) for point in points[1:]]
+                is_fixed = np.all([(own == matrix).all(axis=1) for own in matrices], axis=0)
+            columns = _ScaledColumns(product, transposed, matrix, points[0], is_fixed)
+            if all(columns.holds_at(point) for point in points[1:]):
+                return columns
+        return _GeneralMap(product, matrices)
 
     def _sum_of_parts(self, parts: Parts) -> _Sum | None:
         """Return the map with fixed parts; None if another form is better."""
@@ -266,23 +272,34 @@ class _ScaledSelection:
 
 
 class _ScaledColumns:
-    """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept.
+    """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept; and rows F that are fixed.
 
-    A product with (p₁/c₁, …) is then the same at every θ. With pⱼ the inverse of the largest entry
-    of column j, it shows where a column has another shape, for any units of the others.
+    A product with (p₁/c₁, …) is then the same at every θ, that of F excepted. With pⱼ the inverse
+    of the largest entry of column j, it shows where a column has another shape, for any units of
+    the others.
     """
 
     kind = "design matrix, columns scaled by hyperparameters"
 
     def __init__(
-        self, product: Product, transposed: Product, matrix: np.ndarray, point: Point
+        self,
+        product: Product,
+        transposed: Product,
+        matrix: np.ndarray,
+        point: Point,
+        is_fixed: np.ndarray,
     ) -> None:
-        self._product, self._transposed, self._matrix = product, transposed, matrix
+        self._product, self._transposed, self._is_fixed = product, transposed, is_fixed
+        self._fixed = matrix[is_fixed]
+        if is_fixed.any():
+            matrix = np.asfortranarray(np.where(is_fixed[:, None], 0.0, matrix))
         n_rows, size = matrix.shape
+        self._matrix = matrix
         self._is_zero = np.array([not np.any(column) for column in matrix.T])
         size_of = np.abs(matrix)
         # Of thousands of columns the sum of one cancels with almost any weights.
-        for self._weights in itertools.islice(random_vectors(n_rows), _MOST_WEIGHTS):
+        for weights in itertools.islice(random_vectors(n_rows), _MOST_WEIGHTS):
+            self._weights = np.where(is_fixed, 0.0, weights)
             self._reference = transposed(point, self._weights)
             with np.errstate(all="ignore"):
                 ratio = (self._weights @ size_of) / np.abs(self._reference)
@@ -301,8 +318,14 @@ class _ScaledColumns:
             return None
         factors = np.divide(found, self._reference, out=np.ones_like(found), where=~self._is_zero)
         with np.errstate(all="ignore"):
-            difference = np.abs(self._product(point, self._probe / factors) - self._expected)
-            return factors if np.all(difference <= self._tolerance) else None
+            vector = self._probe / factors
+            expected, tolerance = self._expected, self._tolerance
+            if len(self._fixed):
+                expected, tolerance = expected.copy(), tolerance.copy()
+                expected[self._is_fixed] = self._fixed @ vector
+                tolerance[self._is_fixed] = _ROUNDING * (np.abs(self._fixed) @ np.abs(vector))
+            difference = np.abs(self._product(point, vector) - expected)
+            return factors if np.all(difference <= tolerance) else None
 
     def holds_at(self, point: Point) -> bool:
         """Return whether only the columns' factors differ at ``point``."""
@@ -312,13 +335,22 @@ class _ScaledColumns:
         factors = self._factors(point)
         if factors is None:
             return DenseMap(self._product.matrix(point))
-        return DenseMap(self._matrix, factors)
+        if not len(self._fixed):
+            return DenseMap(self._matrix, factors)
+        matrix = self._matrix * factors
+        matrix[self._is_fixed] = self._fixed
+        return DenseMap(matrix)
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         # As in _factors.
         found = self._transposed.on_tape(tape, entries, self._weights)
         reference = tape.constants(np.where(self._is_zero, 1.0, self._reference))
-        return [(tape.apply("TrueDiv", found, reference)[None], DenseMap(self._matrix))]
+        terms: Terms = [(tape.apply("TrueDiv", found, reference)[None], DenseMap(self._matrix))]
+        if len(self._fixed):
+            fixed = np.zeros_like(self._matrix)
+            fixed[self._is_fixed] = self._fixed
+            terms.append((tape.constants(1.0), DenseMap(fixed)))
+        return terms
 
 
 class _GeneralMap:

@@ -148,6 +148,18 @@ def test_a_column_of_small_unit_may_depend_on_a_hyperparameter(unit, read):
         np.testing.assert_allclose(A[:, 1], unit * np.exp(-np.exp(value) * TIME), rtol=1e-14)
 
 
+def test_columns_scaled_in_some_rows_alone(read):
+    """A prior that is not normal is an observation of coefficients, whatever scales them."""
+    with pm.Model() as model:
+        lam, z = pm.HalfNormal("lam", 1, shape=2), pm.Laplace("z", 0, 1, shape=2)
+        observe(X @ (z * lam))
+    reading = read(model)
+    assert reading.kinds == {"z": "design matrix, columns scaled by hyperparameters"}
+    point = {**reading.recognition.start, "lam_log__": np.log([3.0, 7.0])}
+    A = reading.lgm.maps[0](point).dense()
+    np.testing.assert_allclose(A, np.vstack([X * [3.0, 7.0], np.eye(2)]), rtol=1e-12)
+
+
 def test_columns_scaled_by_hyperparameters_in_different_units(read):
     units = np.array([1e9, 1e-9])
     with pm.Model() as model:
