@@ -266,7 +266,10 @@ def mixtures():
 
 
 def structured():
-    """A walk with a drift and an autoregression; other effects join them or border them."""
+    """A walk with a drift and an autoregression; other effects join them or border them.
+
+    A vector is updated by entry beside them.
+    """
     tau, rho = pm.Uniform("tau", 0.2, 2.0), pm.Uniform("rho", -1.0, 1.0)
     drift, b = pm.Normal("drift", 0.0, 0.3), pm.Normal("b", 0.0, 1.0, shape=2)
     walk = pm.GaussianRandomWalk("walk", drift, tau, init_dist=pm.Normal.dist(0.0, 2.0), shape=40)
@@ -274,7 +277,7 @@ def structured():
     a, sigma = pm.Normal("a", 0.0, tau, shape=20), pm.HalfNormal("sigma", 1.0)
     eta = walk + a[np.arange(40) // 2] + DESIGN[:, :2] @ b
     pm.StudentT("y", nu=4.0, mu=eta, sigma=sigma, observed=reals("y"))
-    pm.Normal("y2", ar, 0.5, observed=reals("y2"))
+    pm.Normal("y2", ar, pm.HalfNormal("noise", 1.0, shape=40), observed=reals("y2"))
 
 
 def counts_of_a_walk():

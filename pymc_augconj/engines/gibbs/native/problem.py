@@ -325,8 +325,9 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     # Those drawn forward are drawn after a block of steps of all latents.
     is_left = model.forward and not is_alone
     further = plan.by_column or plan.factors or is_left
-    # Updates by entry change neither means nor roots of latents.
-    kept = [b.mean for b in model.blocks if b.mean] + [b.scale for b in model.blocks if has_root(b)]
+    # Updates by entry change neither means nor covariances of latents.
+    scaled = [b.scale for b in model.blocks if has_root(b) or b.is_sparse]
+    kept = [b.mean for b in model.blocks if b.mean] + scaled
     by_entry = {*(h.value_name for h in plan.by_entry), *(r.h[0] for r in plan.ridges.values())}
     of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
     of_prior = {h.value_name for h in plan.collapsed if h not in plan.followed}
@@ -341,8 +342,8 @@ def _pattern(chain: Chain, point: Point, is_alone: bool) -> SparsePattern:
     is_intrinsic = any(b.is_intrinsic for b in rooted)
     if len(structured) + len(rooted) + len(known) < len(model.blocks):
         raise NoTapeError("latents that are not independent")
-    # The others are for latents that are standard normal, or that a triangular root multiplies.
-    standard = plan.by_entry, plan.level, not is_alone, any(not b.log_peak for b in structured)
+    # These are for latents that are standard normal, or that a triangular root multiplies.
+    standard = plan.level, not is_alone, any(not b.log_peak for b in structured)
     if sum([any(standard), bool(structured), is_intrinsic]) > 1:
         raise NoTapeError("moves that the loop does not make")
     if not model.blocks:
