@@ -227,6 +227,10 @@ def _with_other_priors(
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
+        # Known as a parameter, such as a scale or cutpoints: it is in no predictor.
+        params = [graph for one in matched for graph in one.params.values()]
+        if candidate.rv in matcher.model.parents_of(params):
+            continue
         readings = (matcher.reading(rv, [candidate]) for rv in matcher.model.observed_RVs)
         own = [reading for reading in readings if reading.depends]
         # Finding out that a covariance is no affine predictor can take half a minute.
