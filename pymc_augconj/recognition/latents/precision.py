@@ -333,4 +333,4 @@ def values_of_walk(
 def _precision(normal: Variable) -> Variable:
     _, sigma = normal.owner.op.dist_params(normal.owner)
     # No precision where PyMC's density has no value.
-    return pt.switch(sigma > 0.0, sigma**-2.0, float("nan"))
+    return pt.switch(sigma > 0.0, sigma.astype("float64") ** -2.0, float("nan"))

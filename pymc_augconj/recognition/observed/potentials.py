@@ -21,6 +21,7 @@ from functools import reduce
 from operator import mul
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.math import logdiffexp
 from pytensor.compile.ops import ViewOp
@@ -253,9 +254,23 @@ _REFLECTED = {
     "StudentTRV": None,
     "LaplaceRV": None,
     "CauchyRV": None,
-    "LogisticRV": None,
     "AsymmetricLaplaceRV": "kappa",
 }
+
+
+def _log_prior(model: ModelIndex, rv: Variable, x: Variable) -> Variable | None:
+    """Return log p(x); of skew normal x as log p((x − μ)/σ) − log σ, so that sites follow σ.
+
+    PyMC writes other families of a location and a scale as functions of (x − μ)/σ.
+    """
+    if type(rv.owner.op).__name__ != "SkewNormalRV":
+        return log_density_of(model, rv, x)
+    mu, sigma, alpha = distribution_parameters(rv)
+    z = x.type()
+    density = log_density_of(model, pm.SkewNormal.dist(alpha), z)
+    if density is None:
+        return None
+    return substitute([density], {z: (x - mu) / sigma})[0] - pt.log(sigma)
 
 
 def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
@@ -265,7 +280,7 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     """
     rv = latent.rv
     x = rv.type()
-    density = log_density_of(model, rv, x)
+    density = _log_prior(model, rv, x)
     if density is None:
         raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
     (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
@@ -277,7 +292,7 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     )
     refusal = UnknownLikelihoodError(
         f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
-        f"Laplace, AsymmetricLaplace, Cauchy, Logistic), found {distribution_name(rv)}. "
+        f"Laplace, AsymmetricLaplace, Cauchy), found {distribution_name(rv)}. "
         + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
     )
     if found is None:
@@ -307,7 +322,7 @@ def _reflected(
         return None
     likelihood, location, named = found
     if (reflected := _REFLECTED[kind]) is not None:
-        named[reflected] = 1.0 / named[reflected]
+        named[reflected] = 1.0 / named[reflected].astype("float64")
     return _observed_as_zero(latent, likelihood, latent.innovation() - location, named)
 
 
