@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 from scipy.integrate import cumulative_trapezoid
 from scipy.special import gammaln
-from scipy.stats import chi2, multivariate_normal
+from scipy.stats import chi2, halfnorm, multivariate_normal, poisson
 
 import pymc_augconj as pac
 from pymc_augconj.results.approximation.leave_one_out import density_of_draws
@@ -152,6 +152,22 @@ def test_skewness_corrects_the_evidence(y):
         assert abs(error + nested.corrections([k])[0]) < 0.05 * abs(error)
         log_prior = float(nested.model.log_prior(given.point))
         assert nested.log_density[k] == pytest.approx(log_prior + exact, abs=1e-3)
+
+
+def test_predictors_that_hardly_vary_have_no_skewness():
+    """Also where their variance underflows."""
+    y = np.array([1, 4])
+    with pm.Model() as model:
+        t = pm.HalfNormal("t", 8)
+        b = pm.Normal("b", 0, pm.math.exp(-(t**2)), shape=2)
+        pm.Poisson("y", pm.math.exp(b), observed=y)
+    at = np.linspace(0.0, 60.0, 4001)
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    rate = np.exp(np.exp(-(at[:, None, None] ** 2)) * x)
+    likelihood = poisson.pmf(y[:, None], rate) @ (w / w.sum())
+    expected = np.log(np.trapezoid(halfnorm.pdf(at, scale=8) * likelihood.prod(axis=1), at))
+    fit = pac.fit("nested", model=model, **QUIET)
+    assert fit.log_evidence == pytest.approx(expected, abs=0.02)
 
 
 def test_corrections_sum_over_equal_predictors():

@@ -155,18 +155,22 @@ def test_what_is_no_forecast_is_refused():
         pm.RandomWalk(
             "rough", init_dist=pm.Normal.dist(), innovation_dist=pm.Laplace.dist(0, 1), shape=N
         )
+        pm.GaussianRandomWalk(
+            "uneven", sigma=np.arange(1.0, N), init_dist=pm.Normal.dist(), shape=N
+        )
         pm.Normal("x", 0, 1)
     values = np.zeros((3, N))
-    tree = tree_of(h=values, rough=values, x=np.zeros(3))
+    tree = tree_of(h=values, rough=values, uneven=values, x=np.zeros(3))
 
     def refuses(match, name="h", tree=tree, steps=2, **options):
         with pytest.raises(pac.AugmentationError, match=match):
             pac.predict(tree, name, steps=steps, model=model, **options)
 
-    refuses(r"time series \(one of \['h', 'rough'\]\), found 'twice'.*Deterministic", "twice")
+    refuses(r"time series \(one of .*'uneven'\]\), found 'twice'.*Deterministic", "twice")
     refuses("'x', which is a N", "x")
     refuses("'z', which is no variable", "z")
     refuses("'rough'.*normal steps, found Laplace", "rough")
+    refuses("'uneven'.*same mean and scale at all times", "uneven")
     refuses("positive integer, got 0", steps=0)
     refuses("name of a time series", name=h)
     refuses("name 'h'; pass the process itself", steps=None)

@@ -126,3 +126,9 @@ def test_smooth_functions_are_computed_at_few_points():
         np.testing.assert_allclose(everywhere(function, points), values, atol=0.02)
         assert len(asked) == len(set(asked)) <= most
     assert len(asked) > 250
+
+
+def test_functions_without_a_value_everywhere_end():
+    values = np.r_[np.nan, np.ones(99)]
+    found = everywhere(lambda rows: values[rows], np.linspace(-1.0, 1.0, 100)[:, None])
+    np.testing.assert_array_equal(found, values)

@@ -45,7 +45,7 @@ PRIORS = {
         (-6.0, 8.0),
     ),
     "AsymmetricLaplace": (
-        pm.AsymmetricLaplace, {"b": 1.5, "kappa": 0.5, "mu": 0.1}, (-6.0, 14.0)
+        pm.AsymmetricLaplace, {"b": 1.5, "kappa": 1.5, "mu": 0.1}, (-14.0, 6.0)
     ),
 }  # fmt: skip
 
@@ -110,6 +110,25 @@ def test_a_truncated_prior_of_learned_mean_has_its_density_in_a_tail(mu, bounds)
         mass = mpmath.log(mpmath.ncdf(high, mu, 0.7) - mpmath.ncdf(low, mu, 0.7))
         expected = [float(mpmath.log(mpmath.npdf(float(x), mu, 0.7)) - mass) for x in eta[0]]
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "scale", "shape"),
+    [(pm.SkewNormal, "sigma", {"alpha": 3.0}), (pm.Logistic, "s", {})],
+)
+def test_held_sites_of_a_prior_follow_its_scale(distribution, scale, shape):
+    """Sites of a fixed scale would keep the sampler from much smaller scales."""
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu"), pm.HalfNormal("s")
+        b = distribution("b", mu=mu, **{scale: s}, **shape, shape=2)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+    found = pac.recognize(model)
+    (site,) = (site for site in found.model.sites if site.name == "b")
+    point = {**found.start, "mu": np.array(0.3), "s_log__": np.array(np.log(0.01))}
+    z = np.array([[0.4, -1.3]])
+    ours = site.likelihood.log_density(site.y(point), z, site.params(point))
+    theirs = distribution.dist(mu=0.3, **{scale: 0.01}, **shape)
+    np.testing.assert_allclose(ours, pm.logp(theirs, 0.3 + 0.01 * z[0]).eval(), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def everywhere(function: Callable[[Index], Array], points: Array) -> Array:
     order, p = _farthest_first(x), x.shape[1]
     found, done = np.full(len(x), np.nan), 0
     count = _PER_COEFFICIENT * (p + 1) * (p + 2) // 2 + _CHECKED
-    while np.isnan(found).any():
+    while done < len(order):
         more = order[done:count]
         found[more] = function(first[more])
         known, rest = order[:count], order[count:]
@@ -166,6 +166,7 @@ def everywhere(function: Callable[[Index], Array], points: Array) -> Array:
             error = _interpolated(x[near], found[near], x[others]) - found[others]
             if np.abs(error).max() < _INTERPOLATED:
                 found[rest] = _interpolated(x[known], found[known], x[rest])
+                break
     return found[np.ravel(which)]
 
 

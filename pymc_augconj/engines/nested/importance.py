@@ -42,6 +42,9 @@ from pymc_augconj.typing import Array, Generator, Index
 
 from .density import ThetaDensity
 
+# Variances of predictors are at least this.
+_TINY = np.finfo(float).tiny
+
 
 @dataclass(frozen=True)
 class Given:
@@ -199,12 +202,14 @@ class NestedPosterior:
             cavity = self._cavity(given, site)[-1]
             tilted = site_moments(self._density(given, site), *cavity, higher=True)
             assert tilted.third is not None  # which is asked for
-            gamma[site.rows] = tilted.third / tilted.var**1.5
+            # A predictor that hardly varies, as under a small scale, is not skewed.
+            root = np.sqrt(np.maximum(tilted.var, _TINY))
+            gamma[site.rows] = tilted.third / root / root / root
         groups = self.priors.groups
         group = np.arange(gamma.size) if groups.inverse is None else groups.inverse
         V, total = self._cov(given, groups.first), np.bincount(group, gamma)
-        std = np.sqrt(np.diag(V))
-        rho = V / np.multiply.outer(std, std)
+        std = np.sqrt(np.maximum(np.diag(V), _TINY))
+        rho = V / std / std[:, None]
         return float(total @ rho**3 @ total - gamma @ gamma) / 12.0
 
     def log_predictive(self, given: Given, site: Site) -> tuple[Array, Array]:

@@ -306,9 +306,9 @@ def values_of_walk(
 ) -> CommonValues | None:
     """Return entries of Q at some positions of the flat variable, and precisions of first values.
 
-    None if the variable is not a walk of numbers by normal steps. If the first value has precision
-    τ₀ and the steps τ, the entries are τ₀ + τ, 2τ and τ on the diagonal and −τ beside it. For a
-    start much wider than the steps, τ₀ + τ retains no digit of τ₀.
+    None if the variable is not a walk of numbers by normal steps of one scale. If the first value
+    has precision τ₀ and the steps τ, the entries are τ₀ + τ, 2τ and τ on the diagonal and −τ beside
+    it. For a start much wider than the steps, τ₀ + τ retains no digit of τ₀.
     """
     if not isinstance(rv.owner.op, RandomWalkRV) or rv.owner.op.ndim_supp > 1 or shape[-1] < 2:
         return None
@@ -319,9 +319,10 @@ def values_of_walk(
     firsts = np.arange(np.prod(batch, dtype=int))
     if rows.size != firsts.size * (3 * n - 2):
         return None
-    tau_first, tau = (
-        pt.broadcast_to(_precision(of), (1, *batch))[0].ravel() for of in (first, step)
-    )
+    precisions = [_precision(of) for of in (first, step)]
+    if any(tau.ndim > len(batch) and not tau.type.broadcastable[0] for tau in precisions):
+        return None  # the scale may differ between steps
+    tau_first, tau = (pt.broadcast_to(tau, (1, *batch))[0].ravel() for tau in precisions)
     values = pt.stack([tau_first + tau, 2.0 * tau, tau, -tau, tau_first], axis=1).ravel()
     walk, time = rows // n, rows % n
     diagonal = 0 + (time > 0) + (time == n - 1)
@@ -332,4 +333,4 @@ def values_of_walk(
 def _precision(normal: Variable) -> Variable:
     _, sigma = normal.owner.op.dist_params(normal.owner)
     # No precision where PyMC's density has no value.
-    return pt.switch(sigma > 0.0, sigma**-2.0, float("nan"))
+    return pt.switch(sigma > 0.0, sigma.astype("float64") ** -2.0, float("nan"))

@@ -184,7 +184,9 @@ class _Numbers:
         """Take the entries of Q from a formula, if it gives the same values at ``points``."""
         if formula is None:
             return
-        read, n_entries = self._space.function(formula.values), self.graph.rows.size
+        # A variable without effect, as in 1 + 0·s, is not in the density either.
+        (values,) = simplify([formula.values])
+        read, n_entries = self._space.function(values), self.graph.rows.size
         for point in points:
             entries = self._entries_at(point)
             found = np.asarray(read.uncompiled(point))[formula.which[:n_entries]]

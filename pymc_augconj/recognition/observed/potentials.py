@@ -24,6 +24,7 @@ from operator import mul
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.transforms import Ordered
 from pymc.math import logdiffexp
@@ -257,9 +258,23 @@ _REFLECTED = {
     "StudentTRV": None,
     "LaplaceRV": None,
     "CauchyRV": None,
-    "LogisticRV": None,
     "AsymmetricLaplaceRV": "kappa",
 }
+
+
+def _log_prior(model: ModelIndex, rv: Variable, x: Variable) -> Variable | None:
+    """Return log p(x); of skew normal x as log p((x − μ)/σ) − log σ, so that sites follow σ.
+
+    PyMC writes other families of a location and a scale as functions of (x − μ)/σ.
+    """
+    if type(rv.owner.op).__name__ != "SkewNormalRV":
+        return log_density_of(model, rv, x)
+    mu, sigma, alpha = distribution_parameters(rv)
+    z = x.type()
+    density = log_density_of(model, pm.SkewNormal.dist(alpha), z)
+    if density is None:
+        return None
+    return substitute([density], {z: (x - mu) / sigma})[0] - pt.log(sigma)
 
 
 def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
@@ -271,7 +286,7 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     if not latent.is_flat:
         return _constraint(model, latent, latents)
     x = rv.type()
-    density = log_density_of(model, rv, x)
+    density = _log_prior(model, rv, x)
     if density is None:
         raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
     (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
@@ -283,7 +298,7 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     )
     refusal = UnknownLikelihoodError(
         f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
-        f"Laplace, AsymmetricLaplace, Cauchy, Logistic), found {distribution_name(rv)}. "
+        f"Laplace, AsymmetricLaplace, Cauchy), found {distribution_name(rv)}. "
         + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
     )
     if found is None:
@@ -313,7 +328,7 @@ def _reflected(
         return None
     likelihood, location, named = found
     if (reflected := _REFLECTED[kind]) is not None:
-        named[reflected] = 1.0 / named[reflected]
+        named[reflected] = 1.0 / named[reflected].astype("float64")
     return _observed_as_zero(rv, likelihood, latent.innovation() - location, named)
 
 

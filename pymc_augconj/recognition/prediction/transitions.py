@@ -139,6 +139,13 @@ def _walk(
         )
     location, spread = op.dist_params(innovation.owner)
     # Steps are on the first axis of the parameters, where these have as many axes.
+    for value, shape in ((location, (*batch, *core)), (spread, (*batch, *core, *core))):
+        if value.ndim > len(shape) and not value.type.broadcastable[0]:
+            raise AugmentationError(
+                f"{rv.name!r}: expected steps with the same mean and scale at all times, found "
+                "some for each time, so that those of the future are unknown; compute the future "
+                "from the last values of the draws"
+            )
     mean = pt.broadcast_to(location, (1, *batch, *core))[0]
     spread = pt.broadcast_to(spread, (1, *batch, *core, *core))[0]
     root = pt.linalg.cholesky(spread) if core else spread

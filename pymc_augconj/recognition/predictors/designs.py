@@ -257,7 +257,9 @@ class _ScaledSelection:
             return RowSelection(self._index, coef, 1)
         found = self._product(point, self._probe)
         difference = np.abs(found - coef * self._probe[self._index])
-        if np.isfinite(coef).all() and np.any(~(difference <= _SAME_ENTRY * np.abs(coef))):
+        # Subnormal numbers have few digits.
+        rounding = _SAME_ENTRY * np.abs(coef) + np.finfo(float).tiny
+        if np.isfinite(coef).all() and np.any(~(difference <= rounding)):
             raise RecognitionError(
                 f"latent variable {self._name!r}: expected every predictor to depend on the same "
                 "entry of it at all hyperparameters, found a different entry than where the model "

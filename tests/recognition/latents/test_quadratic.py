@@ -30,7 +30,7 @@ def s(name="s"):
 
 
 def walk_cov(step, start):
-    root = np.tri(N) * np.r_[start, np.repeat(step, N - 1)]
+    root = np.tri(N) * np.r_[start, np.broadcast_to(step, N - 1)]
     return root @ root.T
 
 
@@ -55,6 +55,18 @@ PRIORS = {
     "random walk": (
         lambda: pm.GaussianRandomWalk("z", sigma=s(), init_dist=pm.Normal.dist(1, 2), shape=N),
         lambda p: (np.ones(N), walk_cov(np.exp(p["s_log__"]), 2.0)),
+    ),
+    "a scale for each step": (
+        lambda: pm.GaussianRandomWalk(
+            "z", sigma=s() * np.arange(1, N), init_dist=pm.Normal.dist(1, 2), shape=N
+        ),
+        lambda p: (np.ones(N), walk_cov(np.exp(p["s_log__"]) * np.arange(1, N), 2.0)),
+    ),
+    "a scale without effect": (
+        lambda: pm.GaussianRandomWalk(
+            "z", sigma=1.0 + 0.0 * s(), init_dist=pm.Normal.dist(1, 2), shape=N
+        ),
+        lambda p: (np.ones(N), walk_cov(1.0, 2.0)),
     ),
     "drift": (
         lambda: pm.GaussianRandomWalk(

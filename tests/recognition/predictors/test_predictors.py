@@ -195,6 +195,20 @@ def test_scaled_process(read):
     assert reading.roles == {"eta": "prior", "ls_f": "prior"}
 
 
+def test_a_coefficient_may_be_subnormal(read):
+    """It has few digits then; an optimiser tries such values."""
+    with pm.Model() as model:
+        scale, share = pm.HalfNormal("scale", 1), pm.Beta("share", 2, 2)
+        shared, own = effects(N, "shared"), effects(N, "own")
+        observe(scale * (pt.sqrt(share) * shared + pt.sqrt(1.0 - share) * own))
+    reading = read(model)
+    assert set(reading.kinds.values()) == {"selection, scaled by hyperparameters"}
+    point = {**reading.recognition.start, "scale_log__": np.array(-735.0)}
+    for design in reading.lgm.maps:
+        found = np.abs(design(point).rows(slice(0, N)).dense()).max()
+        assert 0.0 < found < np.finfo(float).tiny
+
+
 def test_coefficient_that_starts_at_zero(read):
     """PyMC's initial point has β = 0, where β f tells nothing about how f enters."""
     with pm.Model() as model:
