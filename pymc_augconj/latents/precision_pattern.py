@@ -352,8 +352,7 @@ def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
         return A
     scale = block.diagonal_scale
     assert scale is not None  # see PrecisionPattern
-    coef = scale[A.index]
-    return RowSelection(A.index, coef if A.coef is None else coef * A.coef, A.size)
+    return A.scaled(scale)
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:
