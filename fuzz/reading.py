@@ -122,7 +122,7 @@ class Reading:
                 is_rest = at.block.entries is not None or at.block.is_flat
                 name = REST if is_rest else self._name_of[at.block.name]
                 found[name] = found.get(name, 0.0) + np.atleast_1d(at.log_density(v))
-        values = self._sampler.chain.latent_values(point, prior)
+        values = self._sampler.chain.latent_values(point, prior.blocks)
         for variable in self.lgm.forward:
             found[variable.name] = np.atleast_1d(variable.log_density({**point, **values}))
         return found

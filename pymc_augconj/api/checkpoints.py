@@ -30,12 +30,6 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any]
 
 
-def chain_number(rng: np.random.Generator) -> int:
-    """Return the number of the chain whose generator PyMC has spawned."""
-    seeds: Any = rng.bit_generator.seed_seq
-    return int(seeds.spawn_key[-1])
-
-
 class Checkpoints:
     """Adds the state to the statistics of some steps, and resumes from earlier states."""
 
@@ -48,7 +42,9 @@ class Checkpoints:
 
     def begin(self, rng: np.random.Generator) -> None:
         """Begin a chain."""
-        pickled = self._saved.get(chain_number(rng))
+        # PyMC has spawned the generator of each chain by its number.
+        seeds: Any = rng.bit_generator.seed_seq
+        pickled = self._saved.get(int(seeds.spawn_key[-1]))
         self._chain = None if pickled is None else pickle.loads(pickled)
         self._known, self._made, self._last = None, 0, time.monotonic()
         self._warnings = [] if self._chain is None else self._chain.warnings

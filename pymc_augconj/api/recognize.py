@@ -192,10 +192,13 @@ def advise(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for engine, wrong in _ERRORS.items():
-            pilot = _sampled if engine == "sample" else _fitted
             row: dict[str, Any] = {"seconds": np.nan, "pareto_k": np.nan}
             try:
-                row |= pilot(engine, model, seconds, random_seed) | {"wrong": wrong}
+                if engine == "sample":
+                    row["seconds"] = expected_time(model, seconds, random_seed)[1]
+                else:
+                    row |= _fitted(engine, model, seconds, random_seed)
+                row["wrong"] = wrong
             except _OutOfTimeError:
                 row["wrong"] = f"stopped after {seconds:g} s"
             except AugmentationError as error:
@@ -215,8 +218,3 @@ def _fitted(method: str, model: Model, seconds: float, seed: int | None) -> dict
 
     found = fit(method, model=model, random_seed=seed, progressbar=False, callback=stop)
     return {"seconds": time.perf_counter() - start, "pareto_k": found.pareto_k}
-
-
-def _sampled(_: str, model: Model, seconds: float, seed: int | None) -> dict[str, Any]:
-    """Return the time of a whole run of the sampler."""
-    return {"seconds": expected_time(model, seconds, seed)[1]}

@@ -426,14 +426,11 @@ def add_log_likelihood(
             if name in found:
                 found[name].append(densities)
     labels = Labels.of_model(model)
-    dimmed = {
-        name: (("sample", _dim(labels, name)), np.array(rows)) for name, rows in found.items()
-    }
+    dimmed = {}
+    for name, rows in found.items():
+        # Of a variable with any number of axes.
+        dims = labels.of(name, 1)
+        dim = dims[0] if len(dims) == 1 else f"{name}_dim_0"
+        dimmed[name] = ("sample", dim), np.array(rows)
     tree.update(predictions_tree(dimmed, labels.coords, {}, sampled, _GROUP))
     return tree
-
-
-def _dim(labels: Labels, name: str) -> str:
-    """Return the dim of the observations of a variable with any number of axes."""
-    dims = labels.of(name, 1)
-    return dims[0] if len(dims) == 1 else f"{name}_dim_0"

@@ -268,7 +268,7 @@ class Alternation:
             new, count = move_along(rng, density, new, self.ridges[i], update)
             info.evaluations += count
         if self.companion is None:
-            info.log_density = sampler.log_density(new)
+            info.log_density = sampler.chain.log_density(new)
             return new
         self.companion.tune = step.tune
         drawn, (stats,) = self.companion.step(new)

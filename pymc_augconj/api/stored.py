@@ -254,7 +254,7 @@ def _described(step: PythonGibbs, model: Model, recorder: Recorder) -> dict[str,
     for point in (start, away):
         density = np.nan
         with suppress(AugmentationError, FloatingPointError):
-            density = step.make_sampler(start).log_density(point)
+            density = step.make_sampler(start).chain.log_density(point)
         densities.append(repr(float(density)))
     data = {**find_observations(model), **find_constants(model)}
     arrays = {name: np.ascontiguousarray(value) for name, value in data.items()}

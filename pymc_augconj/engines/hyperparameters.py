@@ -157,13 +157,10 @@ class Search[E: Evaluation]:
             return self._known[1]
         # Far from the optimum the gradient needs few digits.
         tol = max(self.problem.tol, _OF_SLOPE * min(1.0, self._slope))
-        last, gradient = self.run(x, tol)
-        entries = [(h.value_name, h.shape) for h in self.members]
-        named = {name: np.broadcast_to(gradient.get(name, 0.0), shape) for name, shape in entries}
-        self.last, last.gradient = last, named
+        self.last = last = self.run(x, tol)
         if self.best is None or last.objective > self.best.objective:
             self.best = last
-        answer = -last.objective, -self.flatten(named)
+        answer = -last.objective, -self.flatten(last.gradient)
         self._slope = float(np.abs(answer[1]).max(initial=0.0))
         self._known = (key, answer)
         return answer
@@ -175,8 +172,8 @@ class Search[E: Evaluation]:
         start: tuple[Array, Array] | None = None,
         *,
         differentiate: bool = True,
-    ) -> tuple[HyperClimb[E], dict[str, Array]]:
-        """Return the inner run at ``x`` from given sites or the best ones, and its derivatives."""
+    ) -> HyperClimb[E]:
+        """Return the inner run at ``x`` from given sites or the best ones, with its slopes."""
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):
@@ -193,11 +190,13 @@ class Search[E: Evaluation]:
         value = inner.evaluation.bound + prior
         if not np.isfinite(value) or inner.evaluation.posterior is None:
             raise NotPositiveDefiniteError("the bound is not finite at these hyperparameters")
-        gradient: dict[str, Array] = {}
+        found = HyperClimb(point, inner, value)
         if differentiate:
             gradient = self.gradient(bound, inner.evaluation)
             accumulate(gradient, prior_gradient)
-        return HyperClimb(point, inner, value), gradient
+            entries = [(h.value_name, h.shape) for h in self.members]
+            found.gradient = {k: np.broadcast_to(gradient.get(k, 0.0), s) for k, s in entries}
+        return found
 
     def finish(self) -> None:
         """Run to the tolerance at the best θ, if the last run had a looser one."""

@@ -41,6 +41,8 @@ class BlockPrior(ABC):
     kind: ClassVar[str]
     #: Whether S takes a factorisation that has not been made, as log|S| is known without it.
     is_lazy = False
+    #: The user's formula of the log density at the mean, for when S has no digits of it.
+    log_peak: Callable[[], Array] | None = None
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.block, self.array, self.jitter = block, array, jitter
@@ -66,10 +68,6 @@ class BlockPrior(ABC):
     def log_det_error(self) -> float:
         """Estimated rounding error of :meth:`log_det_scale`, if S is given by its inverse."""
         return 0.0
-
-    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        """Set the user's formula of the log density at the mean, for when S has no digits of it."""
-        return
 
     @property
     def diagonal_scale(self) -> Array | None:

@@ -192,14 +192,11 @@ class FilterPosterior(Posterior):
         parts = [x if isinstance(b, MarkovPrior) else b.scale_transpose(x) for b, x in pairs]
         return np.concatenate(parts, axis=-1)
 
-    def root(self, nu: Array) -> Array:
-        return self._moved(nu)
-
     def apply(self, nu: Array) -> Array:
         # Of one ν without the mean, which takes as long.
-        return self._moved(nu, True) if nu.size == self.size else super().apply(nu)
+        return self.root(nu, True) if nu.size == self.size else super().apply(nu)
 
-    def _moved(self, nu: Array, is_about_mean: bool = False) -> Array:
+    def root(self, nu: Array, is_about_mean: bool = False) -> Array:
         own, n = self.values, self.values.n_latents
         beta = solve_triangle(self._chol_M, nu[..., own.border], True)
         away = self._noise_std * nu[..., n:]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import exp
 from operator import is_
 from typing import TypeGuard
@@ -217,14 +217,12 @@ _LARGEST_GROUP = 4
 
 def can_sum_out(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> bool:
     """Return whether every block is diagonal, or many copies of a few latents that are selected."""
-    return all(
-        block.is_independent or (_is_repeated(block) and isinstance(A, RowSelection | SelectionSum))
-        for block, A in zip(blocks, maps, strict=True)
-    )
-
-
-def _is_repeated(block: LatentBlock) -> bool:
-    return block.is_correlated and block.copies > 1 and block.size <= _LARGEST_GROUP
+    for block, A in zip(blocks, maps, strict=True):
+        repeated = block.is_correlated and block.copies > 1 and block.size <= _LARGEST_GROUP
+        selected = repeated and isinstance(A, RowSelection | SelectionSum)
+        if not (block.is_independent or selected):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -309,17 +307,6 @@ class GramPosterior(FactorPosterior):
 
     def whitened(self, x: Array) -> Array:
         return self._pattern.back(x)
-
-    def innovations(self, x: Array) -> list[Array]:
-        return self.prior.innovations(self.whitened(x))
-
-    def innovations_transpose(self, slopes: list[Array]) -> Array:
-        return self.coordinates(self.prior.innovations_transpose(slopes))
-
-    @cached_property
-    def merged_cov(self) -> Array:
-        half = self.pull(self.coordinates(self.prior.whitened_design))
-        return np.vecdot(half, half)
 
 
 class GramSolver(Solver):

@@ -345,9 +345,7 @@ class GridSolver(Solver):
         noise = _find_noise(blocks, groups.maps or ()) if cls.fits(blocks, groups) else None
         return sum(b.total_size for i, b in enumerate(blocks) if not b.grid and i != noise)
 
-    @classmethod
-    def largest_order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
-        return cls.order(blocks, groups)
+    largest_order = order
 
     @classmethod
     def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:

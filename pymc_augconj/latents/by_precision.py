@@ -149,7 +149,9 @@ class PrecisionPosterior(FactorPosterior):
         return half, corner - half @ half.T
 
     def coordinates(self, v: Array) -> Array:
-        return self._pattern.from_whitened(self.prior, v)
+        pairs = zip(self.prior.blocks, self.prior.split(v), strict=True)
+        parts = [b.scale(x) if isinstance(b, PrecisionPrior) else x for b, x in pairs]
+        return self._pattern.joined(parts)
 
     def coordinates_of(self, innovations: list[Array]) -> Array:
         pairs = zip(self.prior.blocks, innovations, strict=True)
@@ -157,10 +159,13 @@ class PrecisionPosterior(FactorPosterior):
         return self._pattern.joined(parts)
 
     def whitened(self, x: Array) -> Array:
-        return self._pattern.to_whitened(self.prior, x)
+        parts = [(b, self._pattern.part(i, x)) for i, b in enumerate(self.prior.blocks)]
+        v = [b.unscale(part) if isinstance(b, PrecisionPrior) else part for b, part in parts]
+        return np.concatenate(v, axis=-1)
 
     def innovations(self, x: Array) -> list[Array]:
-        return self._pattern.innovations(self.prior, x)
+        parts = [(b, self._pattern.part(i, x)) for i, b in enumerate(self.prior.blocks)]
+        return [part if isinstance(b, PrecisionPrior) else b.scale(part) for b, part in parts]
 
     def innovations_transpose(self, slopes: list[Array]) -> Array:
         pairs = zip(self.prior.blocks, slopes, strict=True)

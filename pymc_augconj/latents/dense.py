@@ -252,8 +252,7 @@ class DiagonalPrior(BlockPrior):
     def predictor_cov(self, A: LinearMap) -> Array:
         if not isinstance(A, RowSelection):
             return super().predictor_cov(A)
-        same = np.equal.outer(A.index, A.index)
-        values = self.std[A.index] if A.coef is None else self.std[A.index] * A.coef
+        same, values = np.equal.outer(A.index, A.index), A.scaled(self.std).entries
         return np.where(same, np.multiply.outer(values, values), 0.0)
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:

@@ -346,6 +346,6 @@ class LatentPriors:
             if log_det is not None:
                 return PrecisionPrior(block, array, log_det=log_det)
         prior = block_prior(block, array)
-        if block.log_peak is not None:
-            prior.set_log_peak(partial(block.log_peak, dict(point)))
+        if block.log_peak is not None and not block.is_intrinsic:
+            prior.log_peak = partial(block.log_peak, dict(point))
         return prior

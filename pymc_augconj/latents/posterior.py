@@ -105,11 +105,12 @@ class Posterior(ABC):
 
     def innovations(self, x: Array) -> list[Array]:
         """Return u of every block."""
-        return self.prior.innovations(x)
+        return self.prior.innovations(self.whitened(x))
 
     def innovations_transpose(self, slopes: list[Array]) -> Array:
         """Return the gradient by x of a function of all u, given its gradient by each block's."""
-        return self.prior.innovations_transpose(slopes)
+        # Coordinates are at most in another order here.
+        return self.coordinates(self.prior.innovations_transpose(slopes))
 
     # -- moments of predictors --------------------------------------------------------------------
 
@@ -131,7 +132,8 @@ class Posterior(ABC):
     @cached_property
     def merged_cov(self) -> Array:
         """Variances of the merged rows, then covariances of coupled ones, stacked like ``lam``."""
-        half, coupling = self.pull(self.prior.whitened_design), self.groups.merged
+        half = self.pull(self.coordinates(self.prior.whitened_design))
+        coupling = self.groups.merged
         pairs = np.vecdot(half[coupling.first], half[coupling.second])
         return np.concatenate([np.vecdot(half, half), pairs])
 

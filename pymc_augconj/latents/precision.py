@@ -34,7 +34,6 @@ class PrecisionPrior(DensePrior):
     kind = "precision"
     #: τ₀.
     firsts: Array = np.empty(0)
-    _log_peak: Callable[[], Array] | None = None
     _log_det: tuple[float, float] | None = None
 
     def __init__(
@@ -67,9 +66,6 @@ class PrecisionPrior(DensePrior):
     def _read_pattern(self, block: LatentBlock) -> None:
         assert block.entries is not None
         self.entries, self.pattern = block.entries, block.sparsity
-
-    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        self._log_peak = log_peak
 
     def factorized(self) -> PrecisionPrior:
         return self
@@ -115,7 +111,7 @@ class PrecisionPrior(DensePrior):
     def log_det_error(self) -> float:
         if self._log_det is not None:
             return self._log_det[1]
-        return 0.0 if self._is_uncertain and self._log_peak is not None else self.scale_error
+        return 0.0 if self._is_uncertain and self.log_peak is not None else self.scale_error
 
     @property
     def is_lazy(self) -> bool:  # type: ignore[override]
@@ -131,8 +127,8 @@ class PrecisionPrior(DensePrior):
     def log_det_scale(self) -> float:
         # For an explosive autoregression log|Q| is well defined, but the entries of Q lose its
         # digits.
-        if self._is_uncertain and self._log_peak is not None:
-            return -float(self._log_peak()) - 0.5 * self.block.size * float(np.log(2.0 * np.pi))
+        if self._is_uncertain and self.log_peak is not None:
+            return -float(self.log_peak()) - 0.5 * self.block.size * float(np.log(2.0 * np.pi))
         return -0.5 * (self.factor.log_det if self._log_det is None else self._log_det[0])
 
     def apply_cov(self, x: Array) -> Array:
@@ -225,9 +221,6 @@ class IntrinsicPrior(PrecisionPrior):
         meets_origin = (rows == origin) | (cols == origin)
         others = np.where(meets_origin, np.where(rows == cols, 1.0, 0.0), array[:-1])
         self.factor = self.pattern.factorize(block.flat_precision(others), name)
-
-    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        return
 
     @cached_property
     def cov(self) -> Array:

@@ -282,20 +282,6 @@ class PrecisionPattern:
             row[self.level(i)] = c * columns.size
         return coefficients
 
-    def from_whitened(self, prior: LatentPrior, v: Array) -> Array:
-        """Return x for all whitened latents, (D,) or (count, D)."""
-        pairs = zip(prior.blocks, prior.split(v), strict=True)
-        return self.joined([b.scale(x) if isinstance(b, PrecisionPrior) else x for b, x in pairs])
-
-    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        pairs = [(b, self.part(i, x)) for i, b in enumerate(prior.blocks)]
-        return [part if isinstance(b, PrecisionPrior) else b.scale(part) for b, part in pairs]
-
-    def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
-        pairs = [(b, self.part(i, x)) for i, b in enumerate(prior.blocks)]
-        v = [b.unscale(part) if isinstance(b, PrecisionPrior) else part for b, part in pairs]
-        return np.concatenate(v, axis=-1)
-
     # -- the precision -----------------------------------------------------------------------------
 
     @cached_property
@@ -343,19 +329,15 @@ class PrecisionDesign:
         return x
 
     def transpose_within(self, weights: Array) -> Array:
-        """Return Φᵀw of the blocks in B, shape (count, n), for each row of w."""
-        return self._in_order([A.apply_transpose(weights) for A in self.maps.values()])
-
-    def transpose(self, w: Array) -> Array:
-        within = self._in_order([A.apply_transpose(w) for A in self.maps.values()])
-        return np.concatenate([within, w @ self.border])
-
-    def _in_order(self, parts: list[Array]) -> Array:
-        pattern = self.pattern
+        """Return Φᵀw of the blocks in B, (n,); shape (count, n) for several w as rows."""
+        pattern, parts = self.pattern, [A.apply_transpose(weights) for A in self.maps.values()]
         for k, i in enumerate(self.maps):
             if i in pattern.intrinsic:
                 parts[k] = parts[k][..., pattern.columns(i) >= 0]
         return pattern.sparsity.forward(np.concatenate(parts, axis=-1))
+
+    def transpose(self, w: Array) -> Array:
+        return np.concatenate([self.transpose_within(w), w @ self.border])
 
     def apply_within(self, x: Array) -> Array:
         """Return the part of Φ x of the blocks in B, for each row of x."""
@@ -370,8 +352,7 @@ def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
         return A
     scale = block.diagonal_scale
     assert scale is not None  # see PrecisionPattern
-    coef = scale[A.index]
-    return RowSelection(A.index, coef if A.coef is None else coef * A.coef, A.size)
+    return A.scaled(scale)
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:

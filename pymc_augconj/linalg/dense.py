@@ -401,15 +401,8 @@ class TriangularFactor:
         """L⁻¹."""
         return invert_lower(self.chol.copy(order="F"))
 
-    def solve(self, columns: Array, *, overwrite: bool = False) -> Array:
-        """Return L⁻¹ X, Fortran-ordered; with ``overwrite`` it may overwrite X."""
-        return self._solve(columns, overwrite, transposed=False)
-
-    def solve_transposed(self, columns: Array, *, overwrite: bool = False) -> Array:
-        """Return L⁻ᵀ X; see :meth:`solve`."""
-        return self._solve(columns, overwrite, transposed=True)
-
-    def _solve(self, columns: Array, overwrite: bool, *, transposed: bool) -> Array:
+    def solve(self, columns: Array, *, transposed: bool = False, overwrite: bool = False) -> Array:
+        """Return L⁻¹ X or L⁻ᵀ X, Fortran-ordered; with ``overwrite`` it may overwrite X."""
         if not (overwrite and columns.flags.f_contiguous and columns.flags.writeable):
             columns = np.array(columns, order="F")
         # An existing inverse is used; a new one pays for more columns than L has.

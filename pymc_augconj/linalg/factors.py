@@ -363,8 +363,6 @@ class BorderedFactor:
     def transpose_solve(self, x: Array) -> Array:
         first, second = self._split(x)
         second = solve_triangle(self.corner, second, True)
-        if not first.size:
-            return second
         return np.concatenate(
             [self.leading.transpose_solve(first - second @ self.border), second], axis=-1
         )
@@ -372,15 +370,9 @@ class BorderedFactor:
     def transpose_product(self, x: Array) -> Array:
         first, second = self._split(x)
         product = second @ np.tril(self.corner)
-        if not first.size:
-            return product
         return np.concatenate(
             [self.leading.transpose_product(first) + second @ self.border, product], axis=-1
         )
-
-    def solve(self, x: Array) -> Array:
-        """Return the inverse of the matrix times x."""
-        return self.transpose_solve(self.half_solve(x))
 
     def _split(self, x: Array) -> tuple[Array, Array]:
         n = self.leading.size

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csc_array
+from scipy.sparse import csc_array, csr_array
 
 from pymc_augconj.typing import Array, Index
 
@@ -41,6 +41,10 @@ class RowSelection:
     def times(self, c: float) -> RowSelection:
         """Return c A, which remembers that it is a multiple of A."""
         return _Multiple(c, self)
+
+    def scaled(self, columns: Array) -> RowSelection:
+        """Return A diag(columns)."""
+        return RowSelection(self.index, times(columns[self.index], self.coef), self.size)
 
     def selects_as(self, other: RowSelection) -> bool:
         """Return whether both maps select the same latent value for each predictor."""
@@ -126,6 +130,11 @@ class RowSelection:
         matrix = np.zeros((self.index.size, self.size), order="F")
         matrix[np.arange(self.index.size), self.index] = 1.0 if self.coef is None else self.coef
         return matrix
+
+    def sparse(self) -> csr_array:
+        """Return A as a sparse matrix."""
+        starts = np.arange(self.index.size + 1)
+        return csr_array((self.entries, self.index, starts), (self.index.size, self.size))
 
 
 class _Multiple(RowSelection):

@@ -87,8 +87,10 @@ class DrawStore:
     def write(self, group: str, chain: int, first: int, arrays: Mapping[str, Array]) -> None:
         """Write values of a chain from draw ``first`` on, except of unknown variables."""
         for name, values in arrays.items():
-            array = self._array(group, name)
-            if array is not None:
+            key = group, name
+            if key not in self._arrays:
+                self._arrays[key] = self._root.get(f"{group}/{name}")
+            if (array := self._arrays[key]) is not None:
                 array[chain, first : first + len(values)] = values
 
     def commit(self, chain: int, steps: int, state: bytes) -> None:
@@ -140,12 +142,6 @@ class DrawStore:
 
     def _describe(self, described: dict[str, Any]) -> None:
         self._root.attrs[_MARK] = self.described = described
-
-    def _array(self, group: str, name: str) -> Any:
-        key = group, name
-        if key not in self._arrays:
-            self._arrays[key] = self._root.get(f"{group}/{name}")
-        return self._arrays[key]
 
 
 _FORMAT: dict[str, Any] = {"consolidated": False, "zarr_format": 2}

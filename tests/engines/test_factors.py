@@ -333,7 +333,7 @@ def test_the_loop_makes_the_steps_of_python(build, one_by_one):
         for name, value in at.items():
             np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10)
         assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-10)
-        assert block.log_density[row] == pytest.approx(sampler.log_density(at), rel=1e-10)
+        assert block.log_density[row] == pytest.approx(sampler.chain.log_density(at), rel=1e-10)
         assert block.evaluations[row] == info.evaluations
     assert block.steps == 20
     assert ours.bit_generator.state == theirs.bit_generator.state

@@ -63,7 +63,7 @@ def largest_z_score(recognition, held, *, wrong: bool = False) -> float:
     point, draws = sampler.dispersed(rng, start), np.empty((400, 5))
     for row in draws:
         point, _ = sampler.step(rng, point, updates)
-        f = sampler.chain.latent_values(point, sampler.priors.at(point))
+        f = sampler.chain.latent_values(point, sampler.priors.at(point).blocks)
         row[:] = [point[SCALE], *np.concatenate(list(f.values()))]
     found = []
     for x, first, second in zip(draws.T, *exact(), strict=True):

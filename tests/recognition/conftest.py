@@ -174,7 +174,7 @@ def assert_log_density_is_that_of_pymc(step, model):
     for _ in range(3):
         point = {name: np.asarray(v + rng.normal(size=v.shape)) for name, v in start.items()}
         sampler = step.make_sampler(point)
-        ours = sampler.log_density(point)
+        ours = sampler.chain.log_density(point)
         whole.check(point, ours, sampler, "at a point")
         with pytest.raises(RecognitionError, match="log density that PyMC gives"):
             whole.check(point, ours + 1e-3, sampler, "at a point")

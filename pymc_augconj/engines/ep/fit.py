@@ -15,8 +15,9 @@ import numpy as np
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem
 from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import EPOptions
-from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
+from pymc_augconj.engines.variational.bound import Bound, BoundFamily, bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import LikelihoodDensity
 from pymc_augconj.model import LatentGaussianModel, Site
@@ -31,33 +32,26 @@ from .solve import solve, solve_qp
 _ALONE = 1e-12
 
 
-class EPFamily:
-    """EP of one model for every θ, with the interface of a family of bounds."""
+class EPFamily(BoundFamily):
+    """EP of one model for every θ."""
 
     def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
-        self.base = BoundFamily(model, None, points)
-        self.model, self.priors, self.y = model, self.base.priors, self.base.y
-        self.layout, self.preferred = self.base.layout, self.base.preferred
+        super().__init__(model, None, points)
         self.power = power
-        self.rule: _FixedTilted | None = None
 
-    def at(self, point: Point) -> _EPBound:
-        return _EPBound(self, point)
+    def at(self, point: Point, *, factorized: bool = False) -> _EPBound:
+        return _EPBound(self, point, super().at(point, factorized=factorized).prior)
 
 
-class _EPBound:
-    """EP at one θ."""
+class _EPBound(Bound):
+    """EP at one θ, which its ``objective`` evaluates."""
 
-    def __init__(self, family: EPFamily, point: Point) -> None:
-        self.family, self.point = family, point
-        self.prior = family.base.at(point).prior
-        pairs = zip(family.model.sites, family.y, strict=True)
-        densities = [
-            (s.rows, LikelihoodDensity(s.likelihood, y, s.params(point))) for s, y in pairs
-        ]
-        groups = [SiteGroup(rows, density) for rows, density in densities]
-        prior = ModelPrior(self.prior, family.priors.groups, solver=family.preferred.name)
-        self.objective = EPObjective(prior, groups, family.power)
+    def __init__(self, family: EPFamily, point: Point, prior: LatentPrior) -> None:
+        super().__init__(family, point, prior)
+        sites = zip(family.model.sites, family.y, self.params, strict=True)
+        groups = [SiteGroup(s.rows, LikelihoodDensity(s.likelihood, y, p)) for s, y, p in sites]
+        given = ModelPrior(prior, family.priors.groups, solver=family.preferred.name)
+        self.objective = EPObjective(given, groups, family.power)
 
 
 class _FixedTilted:

@@ -10,7 +10,8 @@ from graphlib import TopologicalSorter
 
 import numpy as np
 
-from pymc_augconj.latents.joint import LatentPrior, LatentPriors
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
 from pymc_augconj.point import Argument, Point
@@ -61,9 +62,9 @@ class Chain:
         needs = {b: [n.of for n in own if isinstance(n, Argument)] for b, own in names.items()}
         self.order = [index[name] for name in TopologicalSorter(needs).static_order()]
 
-    def innovations(self, point: Point, prior: LatentPrior | None = None) -> list[Array]:
-        """Return every block's u, flat; ``prior`` is that at the point, where it is known."""
-        values = self.latent_values(point, prior or self.priors.at(point))
+    def innovations(self, point: Point, priors: Sequence[BlockPrior] = ()) -> list[Array]:
+        """Return every block's u, flat; ``priors`` are those at the point, where they are known."""
+        values = self.latent_values(point, priors or self.priors.at(point).blocks)
         found = []
         for block in self.model.blocks:
             value = values[Argument("value", block.name)]
@@ -72,29 +73,29 @@ class Chain:
             found.append(value)
         return found
 
-    def whitened(self, point: Point) -> list[Array]:
-        """Return every block's v, flat."""
+    def whitened(self, point: Point, priors: Sequence[BlockPrior] = ()) -> list[Array]:
+        """Return every block's v, flat; factorised ``priors`` as for :meth:`innovations`."""
         if all(b.whitened for b in self.model.blocks):
             return self.entries(point)
-        prior = self.priors.at(point).factorized()
-        every = zip(prior.blocks, self.entries(point), self.innovations(point, prior), strict=True)
+        priors = priors or self.priors.at(point).factorized().blocks
+        every = zip(priors, self.entries(point), self.innovations(point, priors), strict=True)
         return [entry if b.block.whitened else b.unscale(u) for b, entry, u in every]
 
     def entries(self, point: Point) -> list[Array]:
         """Return every block's value, or v of a whitened block, flat."""
         return [b.value_of(point[b.value_name]) for b in self.model.blocks]
 
-    def latent_values(self, point: Point, prior: LatentPrior) -> dict[Argument, Array]:
+    def latent_values(self, point: Point, priors: Sequence[BlockPrior]) -> dict[Argument, Array]:
         """Return what prior means are functions of: the value, or u for a whitened block."""
         return {
             Argument("value", b.block.name): b.scale(entry) if b.block.whitened else entry
-            for b, entry in zip(prior.blocks, self.entries(point), strict=True)
+            for b, entry in zip(priors, self.entries(point), strict=True)
         }
 
     def predictor(self, point: Point) -> Array:
         """Return η of every row."""
         prior = self.priors.at(point)
-        return prior.predictor(self.innovations(point, prior))
+        return prior.predictor(self.innovations(point, prior.blocks))
 
     def point_of(
         self, point: Point, innovations: Sequence[Array], whitened: Sequence[Array]

@@ -305,10 +305,7 @@ def design(prior: LatentPrior) -> csr_array | None:
     parts = []
     for A, block in zip(prior.maps, prior.blocks, strict=True):
         if isinstance(A, RowSelection) and block.diagonal_scale is not None:
-            values = A.entries * block.diagonal_scale[A.index]
-            parts.append(
-                csr_array((values, A.index, np.arange(A.index.size + 1)), (A.index.size, A.size))
-            )
+            parts.append(A.scaled(block.diagonal_scale).sparse())
         elif A.size > _FEW_COLUMNS:
             return None
         else:

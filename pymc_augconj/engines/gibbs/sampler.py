@@ -285,10 +285,6 @@ class GibbsSampler:
         """Return the log density of every observed variable, by name."""
         return {name: float(one.sum()) for name, one in self.log_densities(point).items()}
 
-    def log_density(self, point: Point) -> float:
-        """Return the model's log density, without variables that are drawn forward."""
-        return self.chain.log_density(point)
-
     def rounding(self, point: Point) -> float:
         """Return by how much rounding of latents and their covariances moves the log density.
 

@@ -39,8 +39,6 @@ from .density import (
 )
 from .importance import NestedPosterior
 
-_FAILURES = (NotPositiveDefiniteError, FloatingPointError)
-
 # Step of the differences, in standard deviations of a first guess or of the unconstrained scale.
 _STEP = 0.05
 # Largest standard deviation along an axis that the Hessian may give: widths follow the density.
@@ -93,15 +91,11 @@ class Surface:
         away = np.array([x - node.x for node in usable])
         near = usable[int(np.argmin(np.einsum("ij,jk,ik->i", away, self._precision, away)))]
         try:
-            run, _ = self.search.run(x, self.tol, (near.h, near.lam), differentiate=False)
-        except _FAILURES:
+            run = self.search.run(x, self.tol, (near.h, near.lam), differentiate=False)
+        except (NotPositiveDefiniteError, FloatingPointError):
             return self._add(Node(x, -np.inf, near.h, near.lam, True))
         end = run.climb.evaluation
         return self._add(Node(x, run.objective, end.h, end.lam, run.climb.converged))
-
-    def log_density(self, x: Array) -> float:
-        """Return log p(θ) + log Z(θ)."""
-        return self.at(x).log_density
 
     def scaling(self) -> Scaling:
         """Return coordinates in which the density is about N(0, I)."""
@@ -119,20 +113,15 @@ class Surface:
             slopes = []
             for sign in (-1.0, 1.0):
                 x = self.mode + sign * _STEP * np.eye(p)[j]
-                _, gradient = self.search.run(x, _TOL_OF_GRADIENT)
-                named = {
-                    h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
-                    for h in self.search.members
-                }
-                slopes.append(self.search.flatten(named))
+                slopes.append(self.search.flatten(self.search.run(x, _TOL_OF_GRADIENT).gradient))
             rows.append((slopes[0] - slopes[1]) / (2.0 * _STEP))
         return 0.5 * (np.array(rows) + np.array(rows).T)
 
     def _width(self, direction: Array, std: float) -> float:
         """Return the standard deviation of the normal density that falls as this one does."""
-        peak = self.log_density(self.mode)
+        peak = self.at(self.mode).log_density
         for _ in range(_MOST_TRIES):
-            fall = peak - self.log_density(self.mode + REFERENCE * std * direction)
+            fall = peak - self.at(self.mode + REFERENCE * std * direction).log_density
             if not np.isfinite(fall):
                 std *= 0.5
                 continue
@@ -291,4 +280,4 @@ def _design(surface: Surface, scaling: Scaling) -> Array:
     p = surface.mode.size
     if p > LARGEST_LATTICE:
         return scattered(p) if p <= LARGEST_INTERPOLATED else proposals(p)
-    return lattice(lambda z: surface.log_density(scaling.theta(z)), p)
+    return lattice(lambda z: surface.at(scaling.theta(z)).log_density, p)

@@ -281,7 +281,7 @@ class ComponentDesign:
             block = model.blocks[process.index]
             ones = np.ones(model.lgm.blocks[block].total_size)
             total = model.pull_map(self.point, self.rows, block, weights, ones)
-        by_cross = process.factor.solve_transposed(G, overwrite=True)
+        by_cross = process.factor.solve(G, transposed=True, overwrite=True)
         if coef is not None:
             by_cross *= coef
             by_diagonal = by_diagonal * coef**2

@@ -121,7 +121,7 @@ class ComponentPosterior:
 
     def solve_half(self, half: Array, *, overwrite: bool = False) -> Array:
         """Return S Φ, given :meth:`half` of Φ. May overwrite ``half``."""
-        return self.factor.solve_transposed(half, overwrite=overwrite)
+        return self.factor.solve(half, transposed=True, overwrite=overwrite)
 
 
 class WeightsPosterior:

@@ -18,9 +18,8 @@ NIPS.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -189,7 +188,7 @@ def weights_model(
     # The terms of PyMC's density of entries are those of the whole process.
     hyper = tuple(replace(h, entries=None) for h in lgm.hyperparameters)
     found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites, hyperparameters=hyper)
-    return replace(found, predictor=partial(_predictor, found), predictor_pullback=_no_pullback)
+    return replace(found, predictor=_no_graph, predictor_pullback=_no_graph)
 
 
 def _weights(block: LatentBlock, value_name: str, size: int) -> LatentBlock:
@@ -310,12 +309,5 @@ class WithResidual:
         return {**self.site.params(point), **{residual_name(p): own for p, own in enumerate(total)}}
 
 
-def _predictor(model: LatentGaussianModel, point: Point, innovations: Mapping[str, Array]) -> Array:
-    eta = np.array(model.offset(point), dtype=float)
-    for block, read in zip(model.blocks, model.maps, strict=True):
-        eta += read(point).apply(innovations[block.name])
-    return eta
-
-
-def _no_pullback(*args: Any) -> NoReturn:
-    raise NotImplementedError("a model in weights of inducing points has no derivatives by θ")
+def _no_graph(*args: Any) -> NoReturn:
+    raise NotImplementedError("a model in weights of inducing points has no graph of predictors")

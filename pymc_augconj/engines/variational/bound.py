@@ -331,10 +331,9 @@ class VariationalGaussian:
         self, site: Site, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         value, d_mean, d_cov = expectations(site.likelihood, y, mean, cov, params, rough=self.rough)
-        if cov.ndim == mean.ndim:
-            lam = -2.0 * d_cov
-            return value, d_mean + lam * mean, lam
         lam = -2.0 * d_cov
+        if cov.ndim == mean.ndim:
+            return value, d_mean + lam * mean, lam
         return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
 
 

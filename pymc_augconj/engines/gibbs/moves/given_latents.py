@@ -68,7 +68,7 @@ def update_given_coefficients(
     columns, point = member.columns, state.point
     assert columns is not None  # see plan
     prior = chain.priors.at(point)
-    innovations = chain.innovations(point, prior)
+    innovations = chain.innovations(point, prior.blocks)
     _, factors = columns(point)
     coefficients = factors * innovations[columns.block][columns.latents]
     # A scale of zero, or one that is not known, cannot be divided by.
@@ -300,7 +300,7 @@ def update_joint(rng: np.random.Generator, chain: Chain, state: State) -> None:
     if not chain.plan.joint:
         return
     predictors, restored = _given_whitened(chain, state.point)
-    _update(rng, chain, state, "joint", predictors, chain.data)
+    state.update(rng, "joint", chain.plan.joint, _log_density(chain, predictors, chain.data))
     state.point = restored(state.point)
 
 
@@ -325,14 +325,15 @@ def update_likelihood(rng: np.random.Generator, chain: Chain, state: State) -> N
     names = {h.value_name for h in chain.plan.likelihood}
     moving = not names.isdisjoint(chain.priors.names)
     prior = chain.priors.at(state.point)
-    innovations = chain.innovations(state.point, prior)
+    innovations = chain.innovations(state.point, prior.blocks)
     eta = prior.predictor(innovations)
     touched = [d for d in chain.data if moving or not names.isdisjoint(d.site.params.names)]
 
     def predictors(candidate: Point) -> tuple[Array, float]:
         return chain.priors.at(candidate).predictor(innovations) if moving else eta, 0.0
 
-    _update(rng, chain, state, "likelihood", predictors, touched)
+    log_density = _log_density(chain, predictors, touched)
+    state.update(rng, "likelihood", chain.plan.likelihood, log_density)
     # What is held fixed is u: a value mean(θ) + u moves with its mean. Means may cancel in every
     # predictor, so that these are not among the names of priors.
     means = [block.mean.names for block in chain.model.blocks if block.mean is not None]
@@ -347,7 +348,7 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
         # Of a value that underflows; nor is any such value reached from another one.
         return
     prior, whole = part.priors.at(point).factorized(), chain.priors.at(point)
-    of_all = chain.innovations(point, whole)
+    of_all = chain.innovations(point, whole.blocks)
     eta, u, v = whole.predictor(of_all), part.select(of_all), part.select(chain.whitened(point))
     by_v, by_u, of_part = level.direction(prior)
     raised = np.zeros_like(eta)
@@ -362,26 +363,16 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
         blocks = zip(prior.blocks, moved(v, by_v, candidate), strict=True)
         return there, sum(block.log_density(x) for block, x in blocks)
 
-    _update(rng, chain, state, "level", predictors, chain.data)
+    state.update(rng, "level", chain.plan.level, _log_density(chain, predictors, chain.data))
     ends = moved(u, by_u, state.point), moved(v, by_v, state.point)
     state.point = chain.replaced(state.point, part, *ends)
-
-
-def _update(
-    rng: np.random.Generator,
-    chain: Chain,
-    state: State,
-    move: str,
-    predictors: Predictors,
-    data: Sequence[SiteData],
-) -> None:
-    """Update given η, and the log prior of the latents, as functions of the hyperparameters."""
-    state.update(rng, move, chain.plan.moves[move], _log_density(chain, predictors, data))
 
 
 def _log_density(
     chain: Chain, predictors: Predictors, data: Sequence[SiteData]
 ) -> Callable[[Point], float]:
+    """Return the density of hyperparameters, given η and the log prior of latents as functions."""
+
     def log_density(candidate: Point) -> float:
         log_prior = float(chain.model.log_prior(candidate))
         if not np.isfinite(log_prior):

@@ -136,7 +136,7 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
     solver = part.solver.preferred
     if solver.augments:
         prior = part.priors.at(state.point).factorized()
-        innovations = part.select(chain.innovations(state.point, prior))
+        innovations = part.select(chain.innovations(state.point, prior.blocks))
         solver.augment(rng, prior, part.sites_at(prior), innovations)
     return eta
 
@@ -195,7 +195,7 @@ def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
     point = state.point
     if not chain.model.forward:
         return
-    values = chain.latent_values(point, chain.priors.at(point))
+    values = chain.latent_values(point, chain.priors.at(point).blocks)
     for variable in chain.model.forward:
         try:
             draw = variable.draw(rng, {**point, **values})
@@ -317,7 +317,7 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
             return
         if _draw_iteratively(rng, chain, state, part, prior):
             return
-    innovations = [u.copy() for u in part.select(chain.innovations(state.point, prior))]
+    innovations = [u.copy() for u in part.select(chain.innovations(state.point, prior.blocks))]
     for shift in part.shifts:
         shift.draw(rng, prior, innovations)
     whitened = [b.unscale(u) for b, u in zip(prior.blocks, innovations, strict=True)]

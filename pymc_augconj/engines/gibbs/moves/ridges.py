@@ -23,7 +23,7 @@ import numpy as np
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.model import EntryRidge, Hyperparameter, LatentGaussianModel
-from pymc_augconj.point import Argument, Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index, Mask
 
 # Factors along one axis of a variable; the distance of a trial move, and rounding after it.
@@ -100,16 +100,7 @@ def log_prior(chain: Chain, known: Sequence[BlockPrior], point: Point) -> float:
     total = float(chain.model.log_prior(point))
     if not np.isfinite(total):
         return -np.inf
-    entries = chain.entries(point)
-    values = {
-        Argument("value", b.block.name): b.scale(entry) if b.block.whitened else entry
-        for b, entry in zip(known, entries, strict=True)
-    }
-    for prior, entry in zip(known, entries, strict=True):
-        block, v = prior.block, entry
-        if not block.whitened:
-            mean = 0.0 if block.mean is None else block.mean({**point, **values})
-            v = prior.unscale(entry - mean)
+    for prior, v in zip(known, chain.whitened(point, known), strict=True):
         total += float(prior.log_density(v))
     return total
 

@@ -183,9 +183,4 @@ class FactorLoop(NativeLoop):
 
 def _fixed(A: LinearMap) -> csr_array:
     """Return what θ leaves of a map."""
-    if not isinstance(A, RowSelection):
-        return csr_array(A.matrix)
-    base = A.multiple_of[1]
-    values = np.ones(base.index.size) if base.coef is None else base.coef
-    starts = np.arange(base.index.size + 1)
-    return csr_array((values, base.index, starts), shape=(base.index.size, base.size))
+    return A.multiple_of[1].sparse() if isinstance(A, RowSelection) else csr_array(A.matrix)

@@ -216,7 +216,7 @@ class NativeLoop:
         Python reads latents from the point, in which rounding leaves them no digits where their
         scale is far smaller than their mean.
         """
-        expected = sampler.log_density(point)
+        expected = sampler.chain.log_density(point)
         _compare("log density", expected, found, partial(sampler.rounding, point))
 
     def _hold(self, sampler: GibbsSampler) -> int:
