@@ -688,6 +688,13 @@ def neighbours_beside_a_walk():
     pm.Normal("y", pm.ICAR("phi", W=NEIGHBOURS) + walk, 1.0, observed=reals("y", 12))
 
 
+def walks_with_scales_of_their_own():
+    """Precisions with entries of a vector that is updated by entry."""
+    init, s = pm.Normal.dist(0.0, 1.0), pm.HalfNormal("s", shape=10)
+    walk = pm.GaussianRandomWalk("walk", 0.0, s, init_dist=init, shape=(10, 4))
+    pm.Normal("y", walk.ravel(), 1.0, observed=reals("y"))
+
+
 def columns_with_other_factors_in_other_rows():
     lam, tau = pm.Gamma("lam", 3.0, 3.0, shape=12), pm.Gamma("tau", 4.0, 8.0)
     b, scales = pm.Normal("b", 0.0, tau * lam, shape=12), pm.HalfNormal.dist(1.0)
@@ -703,7 +710,7 @@ def columns_with_other_factors_in_other_rows():
     [
         *(large_covariance, another_auxiliary_variable, density_without_a_tape),
         *(neighbours_of_a_learned_scale, neighbours_beside_a_walk),
-        columns_with_other_factors_in_other_rows,
+        *(columns_with_other_factors_in_other_rows, walks_with_scales_of_their_own),
     ],
 )
 def test_other_models_have_no_loop(build):
