@@ -456,6 +456,19 @@ def python_steps(step, rng, point, count=STEPS, *, tune=False):
         yield point, info
 
 
+def columns_of_falling_scale():
+    """Scales of 1e-281 at the start, as of basis functions under a long lengthscale."""
+    ls = pm.HalfNormal("ls", 3.0, initval=4.5)
+    b = pm.Normal("b", 0.0, 1.0, shape=8) * pm.math.exp(-0.5 * (np.arange(1.0, 9.0) * ls) ** 2)
+    pm.Normal("y", pm.math.dot(DESIGN[:, :8], b), 1.0, observed=reals("y"))
+
+
+def test_scales_of_columns_may_be_far_below_one_at_the_start():
+    step, loop, point = both(columns_of_falling_scale, tune=0)
+    rng = np.random.default_rng(0)
+    assert loop.run(rng, step._sampler, point, step._updates, STEPS, tune=False).steps == STEPS
+
+
 def test_a_few_groups_are_no_dense_matrix():
     _, loop, _ = both(own_noise_of_groups, tune=0)
     assert loop._problem.corner <= 2 < loop._problem.std.size

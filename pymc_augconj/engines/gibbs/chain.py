@@ -136,7 +136,7 @@ class Chain:
         return total + self.log_likelihood(self.predictor(point), point)
 
     def log_jacobian(self, point: Point) -> float:
-        """Return that of the transforms of latents, which the values of a point are given by."""
+        """Return the log Jacobian of the latents' values by their entries in the point."""
         return sum(
             block.transform.log_jacobian(block.value_of(point[block.value_name]))
             for block in self.model.blocks

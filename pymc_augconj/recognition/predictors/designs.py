@@ -344,10 +344,12 @@ class _ScaledColumns:
         return DenseMap(matrix)
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
-        # As in _factors.
+        # As in _factors, of columns with entries up to one: products of two may underflow.
+        unit = np.ldexp(1.0, np.frexp(np.abs(self._matrix).max(axis=0))[1])
         found = self._transposed.on_tape(tape, entries, self._weights)
-        reference = tape.constants(np.where(self._is_zero, 1.0, self._reference))
-        terms: Terms = [(tape.apply("TrueDiv", found, reference)[None], DenseMap(self._matrix))]
+        reference = tape.constants(np.where(self._is_zero, 1.0, self._reference / unit))
+        scaled = DenseMap(self._matrix / unit)
+        terms: Terms = [(tape.apply("TrueDiv", found, reference)[None], scaled)]
         if len(self._fixed):
             fixed = np.zeros_like(self._matrix)
             fixed[self._is_fixed] = self._fixed
