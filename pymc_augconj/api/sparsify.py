@@ -428,7 +428,7 @@ def add_log_likelihood(
     labels = Labels.of_model(model)
     dimmed = {}
     for name, rows in found.items():
-        # Of a variable with any number of axes.
+        # Observations are flat here, whatever axes the variable has.
         dims = labels.of(name, 1)
         dim = dims[0] if len(dims) == 1 else f"{name}_dim_0"
         dimmed[name] = ("sample", dim), np.array(rows)

@@ -301,7 +301,8 @@ class PythonGibbs(BlockedStep):
             if bad:
                 raise AugmentationError(
                     f"initvals: expected values that the priors allow, found {point[bad[0]]} for "
-                    f"{bad[0]!r}, on the unconstrained scale; leave it out or correct it"
+                    f"{bad[0]!r}, on the unconstrained scale; give the variable an initval= that "
+                    "its prior and its transform allow"
                 )
             self._sampler = self.make_sampler(point)
         sampler = self._sampler

@@ -469,6 +469,36 @@ def test_scales_of_columns_may_be_far_below_one_at_the_start():
     assert loop.run(rng, step._sampler, point, step._updates, STEPS, tune=False).steps == STEPS
 
 
+def basis_of_learned_width():
+    """Two basis functions in every row at the start; others underflow there."""
+    ls, b = pm.HalfNormal("ls", 6.0, initval=8.0), pm.Normal("b", 0.0, 1.0, shape=14)
+    away = np.linspace(0.0, 5200.0, 40)[:, None] - 400.0 * np.arange(14)
+    pm.Normal("y", pm.math.dot(pm.math.exp(-0.5 * (away / ls) ** 2), b), 1.0, observed=reals("y"))
+
+
+def column_that_underflows():
+    """It is zero unless ``ls`` is far below its start."""
+    ls, powers = pm.HalfNormal("ls", 0.5, initval=0.5), np.append(np.ones(7), 3000.0)
+    b = pm.Normal("b", 0.0, 1.0, shape=8) * pm.math.exp(-0.5 * (powers * ls) ** 2)
+    pm.Normal("y", pm.math.dot(DESIGN[:, :8], b), 1.0, observed=reals("y"))
+
+
+@pytest.mark.parametrize(
+    ("build", "ls"), [(basis_of_learned_width, 99), (column_that_underflows, 1e-4)]
+)
+def test_entries_that_underflow_at_the_start_are_not_lost(build, ls):
+    step, loop, point = both(build, tune=0)
+    point, state = {**point, "ls_log__": np.log(ls)}, step._sampler.state
+    block = loop.run(np.random.default_rng(0), step._sampler, point, step._updates, 1, tune=False)
+    step._sampler.state = state
+    # It may be left to Python.
+    for found in block.points():
+        ((expected, _),) = python_steps(step, np.random.default_rng(0), point, 1)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, atol=ROUNDING * np.abs(value).max())
+    assert block.steps == (build is column_that_underflows)
+
+
 def test_a_few_groups_are_no_dense_matrix():
     _, loop, _ = both(own_noise_of_groups, tune=0)
     assert loop._problem.corner <= 2 < loop._problem.std.size

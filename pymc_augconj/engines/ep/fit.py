@@ -44,7 +44,7 @@ class EPFamily(BoundFamily):
 
 
 class _EPBound(Bound):
-    """EP at one θ, which its ``objective`` evaluates."""
+    """EP at one θ; evaluated through ``objective`` alone."""
 
     def __init__(self, family: EPFamily, point: Point, prior: LatentPrior) -> None:
         super().__init__(family, point, prior)

@@ -42,7 +42,7 @@ from pymc_augconj.typing import Array, Generator, Index
 
 from .density import ThetaDensity
 
-# Variances of predictors are at least this.
+# Smallest variance that is divided by.
 _TINY = np.finfo(float).tiny
 
 

@@ -113,11 +113,12 @@ class ModelIndex:
         PyMC's own transform does, and so does no transform; another may cover only a part, as
         ``ordered`` does.
         """
-        transform, default = self.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
-        if transform is None or transform is default:
+        transform = self.rvs_to_transforms[rv]
+        if transform is None:
             return True
-        if default is None:
-            return False
+        default = _default_transform(rv.owner.op, rv)
+        if default is None or transform is default:
+            return transform is default
         value, inputs = self.rvs_to_values[rv], rv.owner.inputs
         if default.forward(rv, *inputs).type != value.type:
             return False

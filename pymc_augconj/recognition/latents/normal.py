@@ -72,8 +72,9 @@ def find_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[Gau
     """Return latents for other real variables of univariate distributions, the longest first.
 
     Their priors are observations without data, which engines treat as likelihoods: see
-    :mod:`pymc_augconj.recognition.observed.potentials`. That of a normal variable whose transform
-    has bounds, or an order, is the constraint; all others are flat.
+    :mod:`pymc_augconj.recognition.observed.potentials`. A normal variable whose transform has
+    bounds or an order keeps its normal prior, and the observation is the constraint; all others
+    are flat.
     """
     found = []
     for rv in model.free_RVs:
@@ -82,7 +83,7 @@ def find_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[Gau
             continue
         more = {"has_prior": True, "entry_transform": transform}
         name, constrained = type(op).__name__.removesuffix("RV"), not model.covers_support(rv)
-        if constrained and not (name == "Normal" and is_constraint(transform, static_shape(rv))):
+        if constrained and not (name == "Normal" and _is_constraint(transform, static_shape(rv))):
             continue
         bounded = isinstance(transform, Interval)
         if bounded and model.parents_of([transform.forward(rv.type(), *rv.owner.inputs)]):
@@ -100,8 +101,8 @@ def find_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[Gau
     )
 
 
-def is_constraint(transform: Transform, shape: tuple[int, ...]) -> bool:
-    """Return whether a transform keeps values in a set, one that slices are likely to hit."""
+def _is_constraint(transform: Transform, shape: tuple[int, ...]) -> bool:
+    """Return whether a transform only keeps values in a set; an order of few, see above."""
     if not isinstance(transform, Ordered):
         return isinstance(transform, Interval)
     return int(np.prod(shape)) <= _MOST_ORDERED and (transform.positive or shape[-1] > 1)

@@ -242,9 +242,9 @@ def no_latent(
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
             return RecognitionError(
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
-                "is another one (bounds, or an order of a few coefficients in a predictor, are "
-                "read); if that is not meant, remove the transform= argument; otherwise sample "
-                "this model with pm.sample's NUTS"
+                "is another one (vectors within fixed bounds, and orders of at most 20 entries, "
+                "are read in a predictor); if that is not meant, remove the transform= argument; "
+                "otherwise sample this model with pm.sample's NUTS"
             )
         if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(

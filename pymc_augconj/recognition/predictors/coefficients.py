@@ -159,6 +159,19 @@ def find_selection(product: Product, points: Sequence[Point]) -> Selection | Non
     return Selection(index, coefs)
 
 
+def columns_apart(nonzero: np.ndarray) -> np.ndarray:
+    """Return groups of columns, by number, such that no row has two entries in one group."""
+    taken: list[np.ndarray] = []
+    groups = np.empty(nonzero.shape[1], dtype=np.intp)
+    for j, column in enumerate(nonzero.T):
+        free = (k for k, rows in enumerate(taken) if not np.any(rows & column))
+        groups[j] = k = next(free, len(taken))
+        if k == len(taken):
+            taken.append(np.zeros_like(column))
+        taken[k] |= column
+    return groups
+
+
 def _subsets(size: int) -> Iterator[np.ndarray]:
     """Yield masks such that each of any two columns is in a mask without the other.
 

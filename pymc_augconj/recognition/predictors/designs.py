@@ -21,7 +21,15 @@ from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import SharedData
 from pymc_augconj.typing import Index
 
-from .coefficients import Parts, Product, Selection, find_selection, random_vector, random_vectors
+from .coefficients import (
+    Parts,
+    Product,
+    Selection,
+    columns_apart,
+    find_selection,
+    random_vector,
+    random_vectors,
+)
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
@@ -95,8 +103,9 @@ class BlockMap:
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
         at = self._at
-        if isinstance(at, _ScaledColumns | _GeneralMap) and self._dependence != "smooth":
-            # Where entries have kinks a structure may not hold elsewhere.
+        kinked = isinstance(at, _ScaledColumns | _GeneralMap) and self._dependence != "smooth"
+        if kinked or (isinstance(at, _ScaledColumns) and at.has_zeros):
+            # Where entries have kinks, or underflow, a structure may not hold elsewhere.
             at = _GeneralMap(self._product)
         return at.on_tape(tape, entries)
 
@@ -295,9 +304,9 @@ class _ScaledColumns:
         self._fixed = matrix[is_fixed]
         if is_fixed.any():
             matrix = np.asfortranarray(np.where(is_fixed[:, None], 0.0, matrix))
-        n_rows, size = matrix.shape
-        self._matrix = matrix
+        self._matrix, (n_rows, size) = matrix, matrix.shape
         self._is_zero = np.array([not np.any(column) for column in matrix.T])
+        self.has_zeros = bool(self._is_zero.any())
         size_of = np.abs(matrix)
         # Of thousands of columns the sum of one cancels with almost any weights.
         for weights in itertools.islice(random_vectors(n_rows), _MOST_WEIGHTS):
@@ -347,7 +356,7 @@ class _ScaledColumns:
         # As in _factors, of columns with entries up to one: products of two may underflow.
         unit = np.ldexp(1.0, np.frexp(np.abs(self._matrix).max(axis=0))[1])
         found = self._transposed.on_tape(tape, entries, self._weights)
-        reference = tape.constants(np.where(self._is_zero, 1.0, self._reference / unit))
+        reference = tape.constants(self._reference / unit)
         scaled = DenseMap(self._matrix / unit)
         terms: Terms = [(tape.apply("TrueDiv", found, reference)[None], scaled)]
         if len(self._fixed):
@@ -374,7 +383,7 @@ class _GeneralMap:
         self._index: np.ndarray | None = None
         if matrices:
             nonzero = np.any([matrix != 0.0 for matrix in matrices], axis=0)
-            groups = _apart(nonzero)
+            groups = columns_apart(nonzero)
             n_groups = int(groups.max(initial=-1)) + 1
             if 2 * n_groups < product.size:
                 self._vectors = [1.0 * (groups == k) for k in range(n_groups)]
@@ -401,17 +410,34 @@ class _GeneralMap:
         return found if self._is_whole(found, point) else DenseMap(self._product.matrix(point))
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
-        product, vectors = self._product, self._vectors
-        if self._index is None:
+        product, index, vectors = self._product, self._index, self._vectors
+        if index is None:
             if product.size > _MOST_COLUMNS:
                 raise NoTapeError(self.kind)
             # Column by column, whatever rows take of each.
             vectors = list(np.eye(product.size))
         coefs = [product.on_tape(tape, entries, vector)[:, None] for vector in vectors]
-        columns = np.arange(len(coefs))[:, None].repeat(len(coefs[0]), axis=1)
-        index = columns if self._index is None else self._index
+        if index is None:
+            index = np.arange(len(coefs))[:, None].repeat(len(coefs[0]), axis=1)
+        else:
+            coefs[0] = self._where_whole(tape, entries, coefs, index)
         parts = [RowSelection(own, None, product.size) for own in index]
         return list(zip(coefs, parts, strict=True))
+
+    def _where_whole(
+        self, tape: TapeBuilder, entries: Entries, coefs: Sequence[Index], columns: Index
+    ) -> Index:
+        """Return the first coefficients, NaN in rows that have entries in other ``columns``."""
+        probe = random_vector(self._product.size)
+        difference = self._product.on_tape(tape, entries, probe)[:, None]
+        magnitude = tape.constants(0.0)
+        for coef, index in zip(coefs, columns, strict=True):
+            term = tape.apply("Mul", coef, tape.constants(probe[index])[:, None])
+            difference = tape.apply("Sub", difference, term)
+            magnitude = tape.apply("Add", magnitude, tape.apply("Abs", term))
+        bound = tape.apply("Mul", magnitude, tape.constants(_SAME_ENTRY))
+        is_whole = tape.apply("GE", bound, tape.apply("Abs", difference))
+        return tape.apply("Switch", is_whole, coefs[0], tape.constants(np.nan))
 
     def _is_whole(self, found: LinearMap, point: Point) -> bool:
         with np.errstate(all="ignore"):
@@ -422,16 +448,3 @@ class _GeneralMap:
 
 
 _Map = _FixedMap | _Sum | _ScaledSelection | _ScaledColumns | _GeneralMap
-
-
-def _apart(nonzero: np.ndarray) -> np.ndarray:
-    """Return groups of columns, by number, such that no row has two entries in one group."""
-    taken: list[np.ndarray] = []
-    groups = np.empty(nonzero.shape[1], dtype=np.intp)
-    for j, column in enumerate(nonzero.T):
-        free = (k for k, rows in enumerate(taken) if not np.any(rows & column))
-        groups[j] = k = next(free, len(taken))
-        if k == len(taken):
-            taken.append(np.zeros_like(column))
-        taken[k] |= column
-    return groups

@@ -371,7 +371,7 @@ def update_level(rng: np.random.Generator, chain: Chain, state: State, level: Le
 def _log_density(
     chain: Chain, predictors: Predictors, data: Sequence[SiteData]
 ) -> Callable[[Point], float]:
-    """Return the density of hyperparameters, given η and the log prior of latents as functions."""
+    """Return the log density of hyperparameters, from functions of η and the latents' log prior."""
 
     def log_density(candidate: Point) -> float:
         log_prior = float(chain.model.log_prior(candidate))
