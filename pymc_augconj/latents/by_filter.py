@@ -194,9 +194,9 @@ class FilterPosterior(Posterior):
 
     def apply(self, nu: Array) -> Array:
         # Of one ν without the mean, which takes as long.
-        return self.root(nu, True) if nu.size == self.size else super().apply(nu)
+        return self.root(nu, is_about_mean=True) if nu.size == self.size else super().apply(nu)
 
-    def root(self, nu: Array, is_about_mean: bool = False) -> Array:
+    def root(self, nu: Array, *, is_about_mean: bool = False) -> Array:
         own, n = self.values, self.values.n_latents
         beta = solve_triangle(self._chol_M, nu[..., own.border], True)
         away = self._noise_std * nu[..., n:]

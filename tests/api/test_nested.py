@@ -368,11 +368,20 @@ def test_draws_are_not_updated_far_away():
     np.testing.assert_array_equal(model["values"].get_value(), noise)
 
 
-def test_engines_are_advised(logistic):
+def test_engines_are_advised(logistic, monkeypatch):
+    fits = {}
+
+    def recorded(method, **options):
+        fits[method] = pac.fit(method, **options)
+        return fits[method]
+
+    monkeypatch.setattr("pymc_augconj.api.recognize.fit", recorded)
     table = pac.advise(logistic.model, seconds=1e4, random_seed=1)
     assert list(table.index) == ["sample", "nested", "ep", "vgp", "cavi"]
     assert (table["seconds"] > 0.0).all()
-    assert table["pareto_k"]["nested"] == pytest.approx(logistic.fit.pareto_k, rel=1e-8)
+    assert table["pareto_k"]["nested"] == fits["nested"].pareto_k
+    # That of the same seed, whose bits depend on where arrays lie in memory.
+    assert fits["nested"].pareto_k == pytest.approx(logistic.fit.pareto_k, rel=1e-8)
     stopped = pac.advise(logistic.model, seconds=1e-9, random_seed=1)
     assert stopped["wrong"]["nested"].startswith("stopped after")
     assert np.isnan(stopped["seconds"]["nested"])

@@ -189,7 +189,7 @@ def test_ordered_means_of_a_mixture_agree_with_quadrature():
     with pm.Model() as model:
         given = {"transform": transforms.ordered, "initval": [0.0, 1.0], "shape": 2}
         pm.NormalMixture("y", w, pm.Normal("b", 0.0, 2.0, **given), sd, observed=y)
-    at = np.linspace(-5.0, 5.0, 400)
+    at = np.linspace(-9.0, 9.0, 600)
     parts = np.log(w)[:, None, None] - 0.5 * ((y - at[:, None]) / sd) ** 2
     log_p = np.logaddexp(parts[0][:, None], parts[1]).sum(axis=-1)
     log_p -= 0.5 * np.add.outer(at**2, at**2) / 4.0

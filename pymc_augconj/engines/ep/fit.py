@@ -40,7 +40,7 @@ class EPFamily(BoundFamily):
         self.power = power
 
     def at(self, point: Point, *, factorized: bool = False) -> _EPBound:
-        return _EPBound(self, point, super().at(point, factorized=factorized).prior)
+        return _EPBound(self, point, self.prior_at(point, factorized=factorized))
 
 
 class _EPBound(Bound):

@@ -154,9 +154,13 @@ class BoundFamily:
 
     def at(self, point: Point, *, factorized: bool = False) -> Bound:
         """Return the bound as a function of the sites at ``point``."""
+        return Bound(self, point, self.prior_at(point, factorized=factorized))
+
+    def prior_at(self, point: Point, *, factorized: bool) -> LatentPrior:
+        """Return the latents' prior at ``point``, factorised also where the solver needs it."""
         prior = self.priors.at(point)
         factorized = factorized or self.preferred.takes_factors
-        return Bound(self, point, prior.factorized() if factorized else prior)
+        return prior.factorized() if factorized else prior
 
 
 class Bound:

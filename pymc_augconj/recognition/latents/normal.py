@@ -38,9 +38,9 @@ from pymc_augconj.recognition.graph.rewrite import folded, is_number
 from .innovations import GaussianVariable
 from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 
-# Of 30 ordered levels with 7 observations each few candidates of a slice had the right order: one
-# effective draw of 46. Of 20 it is one of seven, half as many as with NUTS.
-_MOST_ORDERED = 20
+#: Entries of the longest order. Of 30 levels with 7 observations each few candidates of a slice had
+#: the right order: one effective draw of 46. Of 20 it is one of seven, half as many as with NUTS.
+MOST_ORDERED = 20
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
@@ -102,10 +102,10 @@ def find_stand_ins(model: ModelIndex, without: Collection[Variable]) -> list[Gau
 
 
 def _is_constraint(transform: Transform, shape: tuple[int, ...]) -> bool:
-    """Return whether a transform only keeps values in a set; an order of few, see above."""
+    """Return whether a transform has bounds, or an order of few values, and no other effect."""
     if not isinstance(transform, Ordered):
         return isinstance(transform, Interval)
-    return int(np.prod(shape)) <= _MOST_ORDERED and (transform.positive or shape[-1] > 1)
+    return int(np.prod(shape)) <= MOST_ORDERED and (transform.positive or shape[-1] > 1)
 
 
 def _from_normal(model: ModelIndex, rv: Variable) -> GaussianVariable:

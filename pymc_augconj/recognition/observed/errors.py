@@ -28,6 +28,7 @@ from pymc_augconj.recognition.graph.dependence import (
     name_of_op,
 )
 from pymc_augconj.recognition.latents.innovations import Latents
+from pymc_augconj.recognition.latents.normal import MOST_ORDERED
 
 from .links import bound_of, describe_link
 
@@ -242,9 +243,9 @@ def no_latent(
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
             return RecognitionError(
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
-                "is another one (vectors within fixed bounds, and orders of at most 20 entries, "
-                "are read in a predictor); if that is not meant, remove the transform= argument; "
-                "otherwise sample this model with pm.sample's NUTS"
+                "is another one (vectors within fixed bounds, and orders of at most "
+                f"{MOST_ORDERED} entries, are read in a predictor); if that is not meant, remove "
+                "the transform= argument; otherwise sample this model with pm.sample's NUTS"
             )
         if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(

@@ -42,7 +42,6 @@ from pymc_augconj.likelihoods.generic import BoundedNormal, PotentialLikelihood,
 from pymc_augconj.recognition.graph.affine import depends_on, descendants, is_affine
 from pymc_augconj.recognition.graph.dependence import (
     ModelIndex,
-    distribution_name,
     distribution_parameters,
     static_shape,
 )
@@ -283,22 +282,24 @@ def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     Raises NotAffineError if entries of its density are not functions of one affine predictor each.
     """
     rv = latent.rv
-    if not latent.is_flat:
-        return _constraint(model, latent, latents)
-    x = rv.type()
-    density = _log_prior(model, rv, x)
-    if density is None:
-        raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
-    (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
-    density = pt.broadcast_to(density.astype("float64"), latent.shape)
-    found = (
-        _reflected(model, latent, latents)
-        or _bounded(model, latent, latents)
-        or read_mixture(model, rv, latents, latent)
-    )
+    found: ObservedGraph | None
+    if latent.is_flat:
+        x = rv.type()
+        density = _log_prior(model, rv, x)
+        if density is None:
+            raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
+        (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
+        density = pt.broadcast_to(density.astype("float64"), latent.shape)
+        found = (
+            _reflected(model, latent, latents)
+            or _bounded(model, latent, latents)
+            or read_mixture(model, rv, latents, latent)
+        )
+    else:
+        found, density = _constraint(model, latent, latents)
     refusal = UnknownLikelihoodError(
         f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
-        f"Laplace, AsymmetricLaplace, Cauchy), found {distribution_name(rv)}. "
+        f"Laplace, AsymmetricLaplace, Cauchy), found {latent.form}. "
         + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
     )
     if found is None:
@@ -355,8 +356,10 @@ def _bounded(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> O
     return _observed_as_zero(rv, BoundedNormal(), latent.innovation(), graphs)
 
 
-def _constraint(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
-    """Return the constraint of a normal variable whose transform covers a part of its support."""
+def _constraint(
+    model: ModelIndex, latent: GaussianVariable, latents: Latents
+) -> tuple[ObservedGraph, TensorVariable]:
+    """Return the constraint of a normal variable within bounds or of an order, and its density."""
     rv, transform = latent.rv, latent.entry_transform
     assert transform is not None
     (x,) = in_innovations(model, [latent.replaced], latents)
@@ -375,15 +378,7 @@ def _constraint(model: ModelIndex, latent: GaussianVariable, latents: Latents) -
     found = _observed_as_zero(rv, BoundedNormal(), x, graphs)
     (eta,) = found.predictors
     inside = (eta >= found.params["lower"]) & (eta <= found.params["upper"])
-    return replace(
-        found,
-        density=pt.switch(inside, 0.0, -np.inf),
-        refusal=UnknownLikelihoodError(
-            f"variable {rv.name!r}: expected a normal prior without a constraint, found the "
-            f"transform {transform.name!r}, which keeps it to a part. {BOUNDED_ENGINES}"
-        ),
-        is_prior=True,
-    )
+    return found, pt.switch(inside, 0.0, -np.inf)
 
 
 def _log_normal_cdf(z: TensorVariable) -> TensorVariable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,16 @@ class BlockMap:
         matrix = product.matrix(points[0])
         if not product.names:
             return _FixedMap(DenseMap(matrix))
-        transposed, matrices = self._transposed(), [matrix]
+        make = partial(_ScaledColumns, product, self._transposed(), matrix, points[0])
+        columns = make(np.zeros(len(matrix), dtype=bool))
+        if all(map(columns.holds_at, points[1:])):
+            return columns
+        matrices = [matrix, *(product.matrix(point) for point in points[1:])]
         # A prior that is an observation has rows that no hyperparameter scales.
-        for is_fixed in (np.zeros(len(matrix), dtype=bool), None):
-            if is_fixed is None:
-                matrices += [product.matrix(point) for point in points[1:]]
-                is_fixed = np.all([(own == matrix).all(axis=1) for own in matrices], axis=0)
-            columns = _ScaledColumns(product, transposed, matrix, points[0], is_fixed)
-            if all(columns.holds_at(point) for point in points[1:]):
+        is_fixed = np.all([(own == matrix).all(axis=1) for own in matrices], axis=0)
+        if is_fixed.any():
+            columns = make(is_fixed)
+            if all(map(columns.holds_at, points[1:])):
                 return columns
         return _GeneralMap(product, matrices)
 
@@ -293,13 +296,9 @@ class _ScaledColumns:
     kind = "design matrix, columns scaled by hyperparameters"
 
     def __init__(
-        self,
-        product: Product,
-        transposed: Product,
-        matrix: np.ndarray,
-        point: Point,
+        self, product: Product, transposed: Product, matrix: np.ndarray, point: Point,
         is_fixed: np.ndarray,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._product, self._transposed, self._is_fixed = product, transposed, is_fixed
         self._fixed = matrix[is_fixed]
         if is_fixed.any():

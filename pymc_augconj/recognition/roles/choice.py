@@ -254,7 +254,9 @@ def _with_other_priors(
             len(one.predictors) > 1 and (candidate.is_flat or not one.likelihood.can_augment)
             for one in found
         ):
-            continue  # their sites are variational, which bounds have none of
+            # Their sites are variational, which bounds have none of. A normal prior within bounds
+            # does without sites, where the others have auxiliary variables.
+            continue
         before, now = _likelihoods(matched), _likelihoods(found)
         if now and all(now[variable] == kind for variable, kind in before.items()):
             latents, matched = tried, found
