@@ -294,11 +294,16 @@ def weight_precision(Phi: Array, lam: Array, work: Array | None = None) -> Array
     M = square_work_array(Phi.shape[1], work)
     M.fill(0.0)
     diagonal_view(M)[...] = 1.0
+    return add_gram(M, Phi, lam)
+
+
+def add_gram(M: Array, rows: Array, lam: Array) -> Array:
+    """Return M + rowsᵀ diag(λ) rows, lower triangle, in place; M is Fortran-ordered."""
     negative = lam < 0.0
     if not negative.any():
-        return _add_gram(M, 1.0, Phi, lam)
-    M = _add_gram(M, -1.0, Phi[negative], -lam[negative])
-    return _add_gram(M, 1.0, Phi[~negative], lam[~negative])
+        return _add_gram(M, 1.0, rows, lam)
+    M = _add_gram(M, -1.0, rows[negative], -lam[negative])
+    return _add_gram(M, 1.0, rows[~negative], lam[~negative])
 
 
 def _add_gram(M: Array, sign: float, rows: Array, weights: Array) -> Array:

@@ -28,7 +28,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.linalg.dense import EPS, SMALL_BOUND, precision_error
+from pymc_augconj.gaussian.sites import add_gram
+from pymc_augconj.linalg.dense import EPS, SMALL_BOUND, mirror_lower, precision_error
 from pymc_augconj.linalg.factors import SparseFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.linalg.sparse import SparsePattern
@@ -84,14 +85,16 @@ class GramPattern:
         targets = self.pattern.positions(row, col)[inverse.ravel()]
         self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_flat
         self._transposed = [_Transposed(A, int(starts[b])) for b, _, A in chosen]
-        sides = [(block.latents[:, None], self._dense_columns) for block in self._transposed]
+        of_dense = self._dense_columns
+        self._dense_positions = self.pattern.positions(of_dense[:, None], of_dense)
+        sides = [(block.latents[:, None], of_dense) for block in self._transposed]
         self._positions = [self.pattern.positions(*side) for side in sides]
         heights = np.diff(self.pattern.arrays[0]) + self.pattern.border + 1.0
         self.multiplications = (
             0.5 * float(heights @ heights)
             + self.pattern.corner**3 / 3.0
             + len(self._products) * self.pattern.n_flat
-            + float(n_rows * len(pairs) + self._rows_of(maps) * self._dense_columns.size**2)
+            + float(n_rows * len(pairs) + 0.5 * self._rows_of(maps) * self._dense_columns.size**2)
         )
 
     def _set_products(self, first: Sequence[Index], second: Sequence[Index]) -> None:
@@ -141,9 +144,10 @@ class GramPattern:
             total = flat.reshape(shape)
         matrices = [A.matrix for A in maps if _is_dense(A)]
         if matrices:
-            X, columns = np.hstack(matrices), self._dense_columns
-            weighted_rows = lam[:, None] * X
-            total[0, self.pattern.positions(columns[:, None], columns)] = X.T @ weighted_rows
+            X = matrices[0] if len(matrices) == 1 else np.hstack(matrices)
+            added = add_gram(np.zeros((X.shape[1], X.shape[1]), order="F"), X, lam)
+            total[0, self._dense_positions] = mirror_lower(added)
+            weighted_rows = lam[:, None] * X if chosen else X
             of_parts = zip(chosen, self._numbers, self._transposed, self._positions, strict=True)
             for A, number, block, positions in of_parts:
                 products = block.matrix(A.coef) @ weighted_rows

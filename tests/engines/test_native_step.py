@@ -469,6 +469,27 @@ def test_scales_of_columns_may_be_far_below_one_at_the_start():
     assert loop.run(rng, step._sampler, point, step._updates, STEPS, tune=False).steps == STEPS
 
 
+def functions_of_high_frequency():
+    """Some 20 of 30 scales are zero at the start, as under the long lengthscales of its prior."""
+    ls = pm.LogNormal("ls", 1.0, 1.0, initval=9.0)
+    b = pm.Normal("b", 0.0, 1.0, shape=30) * pm.math.exp(-0.5 * (np.arange(1.0, 31.0) * ls) ** 2)
+    basis = np.random.default_rng(0).standard_normal((40, 30))
+    pm.Normal("y", pm.math.dot(basis, b), 1.0, observed=reals("y"))
+
+
+@pytest.mark.parametrize("ls", [9.0, 0.05])
+def test_scales_that_underflow_at_the_start_are_columns_elsewhere(ls):
+    step, loop, point = both(functions_of_high_frequency, tune=0)
+    point, state = {**point, "ls_log__": np.log(ls)}, step._sampler.state
+    assert not np.exp(-0.5 * (30.0 * 9.0) ** 2)
+    block = loop.run(np.random.default_rng(0), step._sampler, point, step._updates, 1, tune=False)
+    step._sampler.state = state
+    ((expected, _),) = python_steps(step, np.random.default_rng(0), point, 1)
+    (found,) = block.points()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=ROUNDING * np.abs(value).max())
+
+
 def basis_of_learned_width():
     """Two basis functions in every row at the start; others underflow there."""
     ls, b = pm.HalfNormal("ls", 6.0, initval=8.0), pm.Normal("b", 0.0, 1.0, shape=14)
@@ -542,8 +563,7 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
 
 def test_which_solvers_are_made():
     kinds = {
-        type(both(build)[0]._sampler.parts[0].solver.preferred)
-        for build in (slopes, basis_functions)
+        type(both(build)[0]._sampler.parts[0].solver.preferred) for build in (slopes, processes)
     }
     assert kinds == {GramSolver, WeightSolver}
 

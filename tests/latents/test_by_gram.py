@@ -6,6 +6,7 @@ import pytest
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.by_gram import GramPattern, GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
+from pymc_augconj.latents.choice import solver_of_step
 from pymc_augconj.latents.joint import LatentPrior, block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
@@ -119,6 +120,7 @@ def test_any_values_in_any_order(maps):
         check(solver, maps, random_scales(maps), linear, precision)
     check(solver, maps, random_scales(maps), 0 * h, 0 * lam)
     check(solver, maps, random_scales(maps), h, lam)
+    check(solver, maps, random_scales(maps), h, np.where(np.arange(N) < 5, -1e-2 * lam, lam))
     some = np.where(np.arange(N) < 30, lam, 0.0)
     check(solver, maps, random_scales(maps), h, some)
 
@@ -152,6 +154,14 @@ def test_multiples_take_no_sum_again(monkeypatch):
         np.testing.assert_array_equal(maps[0].dense(), c * bases[0].dense())
         check_sum(solver, maps, random_scales(maps), SiteSum((sites,)))
     assert len(counted) == 1
+
+
+def test_products_of_a_design_alone_are_kept():
+    """They take most of the time of a basis with many functions and more observations."""
+    latents = LatentBlock("u", "u", "", (60,), 60, 1, False, "diagonal", FixedValue(np.ones(60)))
+    A = DenseMap(np.asfortranarray(RNG.standard_normal((90, 60))))
+    solver = solver_of_step((latents,), RowGroups.apart(90, None, (A,)))
+    assert isinstance(solver.preferred, GramSolver)
 
 
 def test_a_sum_of_selections_is_its_matrix():
