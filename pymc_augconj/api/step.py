@@ -28,7 +28,7 @@ from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
@@ -122,6 +122,12 @@ class PythonGibbs(BlockedStep):
         model = modelcontext(model)
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
+            unknown = [v for v in vars if isinstance(v, str) and v not in model.named_vars]
+            if unknown:
+                raise RecognitionError(
+                    f"expected vars to name variables of the model, found {unknown}; free "
+                    f"variables are {[rv.name for rv in model.free_RVs]}"
+                )
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition, self.held, self._pymc = self._read(model, vars, sites, compile_kwargs)
         if self.held:

@@ -254,6 +254,8 @@ def test_unknown_variables_and_keywords_are_refused():
     model, _ = classification()
     with pytest.raises(pac.RecognitionError, match="y"):
         pac.AugmentedGibbs([model["f"], model["y"]], model=model)
+    with pytest.raises(pac.RecognitionError, match=r"found \['t_log__'\]; free variables are \['"):
+        pac.AugmentedGibbs(["f", "t_log__"], model=model)
     with pytest.raises(TypeError, match="'step'"):
         pac.sample(step=None, model=model)
     with pytest.raises(ValueError, match="sweeps"):

@@ -67,13 +67,14 @@ def choose_structure(
     stand_ins = find_stand_ins(model, [*forward, *(c.rv for c in found)])
     stand_ins = _wanted(stand_ins, chosen)
     integrated = chosen is None and has_integrated_process(model, parts.values())
+    refusal: AugmentationError | None = None
     try:
         first = _choose(matcher, found, forward)
-    except UnknownLikelihoodError:
-        # Its covariance alone may depend on Gaussian variables.
-        if not (integrated and all(candidate.is_independent for candidate in found)):
+    except (NotAffineError, UnknownLikelihoodError) as why:
+        # Its covariance alone may depend on Gaussian variables, or factors of other coefficients.
+        if not ((integrated or stand_ins) and all(c.is_independent for c in found)):
             raise
-        first = _Choice([], {}, [])
+        first, refusal = _Choice([], {}, []), why
     others = [*stand_ins, *found]
     between = [descendants(rv, [c.rv for c in others]) for rv in model.observed_RVs]
     # Likelihoods with an augmentation first, as among Gaussian variables.
@@ -83,6 +84,8 @@ def choose_structure(
         candidates, demoted, matched = _with_other_priors(matcher, first, others, forward, scope)
         if candidates:
             break
+    if refusal is not None and not (candidates or integrated):
+        raise refusal
     for observed in matched:
         if observed.size == 0:
             raise DataError(

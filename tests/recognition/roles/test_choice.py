@@ -216,6 +216,17 @@ def test_mean_that_no_predictor_sees(role, read):
     np.testing.assert_allclose(after, before, rtol=1e-12)
 
 
+@pytest.mark.parametrize("prior", [pm.Normal, pm.Laplace])
+def test_coefficients_beside_a_normal_number_that_curves(read, prior):
+    """Whatever their prior: the log of their scale is a hyperparameter."""
+    X = np.random.default_rng(0).standard_normal((N, 3))
+    with pm.Model() as model:
+        log_scale, b = pm.Normal("log_scale", -1, 2), prior("b", 0, 1, shape=3)
+        pm.Normal("y", X @ (pt.exp(log_scale) * b), 1.0, observed=REAL)
+    reading = read(model)
+    assert (list(reading.kinds), list(reading.roles)) == (["b"], ["log_scale"])
+
+
 def test_factor_with_missing_observations(read):
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1)
