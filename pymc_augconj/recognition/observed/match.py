@@ -61,6 +61,7 @@ from .errors import (
 from .generic import read_generic
 from .observed_graph import ObservedGraph
 from .patterns import Candidate, candidates_of, match_patterns, read_mixture
+from .potentials import read_potential
 
 # Values of r at which a log density is compared with its mirror image.
 _GRID = np.geomspace(1e-6, 1e6, 25)
@@ -217,6 +218,7 @@ class Matcher:
     def __init__(self, model: ModelIndex) -> None:
         self.model = model
         self._readings: dict[tuple[Variable, ...], _Reading] = {}
+        self._potentials: dict[tuple[Variable, ...], ObservedGraph | str | None] = {}
 
     def match(self, rv: Variable, latents: Latents, scope: Scope) -> ObservedGraph:
         """Match one observed variable to a likelihood of the first scope that has one.
@@ -269,6 +271,13 @@ class Matcher:
         if key not in self._readings:
             self._readings[key] = _Reading(self.model, rv, latents)
         return self._readings[key]
+
+    def potential(self, potential: Variable, latents: Latents) -> ObservedGraph | str | None:
+        """Read a potential, see :func:`.read_potential`."""
+        key = (potential, *(latent.input for latent in latents))
+        if key not in self._potentials:
+            self._potentials[key] = read_potential(self.model, potential, latents)
+        return self._potentials[key]
 
 
 class _Reading:

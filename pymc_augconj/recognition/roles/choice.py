@@ -30,7 +30,7 @@ from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.errors import about_prior, has_integrated_process, no_latent
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.potentials import match_prior, read_potential
+from pymc_augconj.recognition.observed.potentials import match_prior
 
 from .structure import Structure, forward_variables
 
@@ -64,8 +64,7 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     matcher, found = Matcher(model), _find(model, forward, chosen)
-    stand_ins = find_stand_ins(model, [*forward, *(c.rv for c in found)])
-    stand_ins = _wanted(stand_ins, chosen)
+    stand_ins = _wanted(find_stand_ins(model, [*forward, *(c.rv for c in found)]), chosen)
     integrated = chosen is None and has_integrated_process(model, parts.values())
     refusal: AugmentationError | None = None
     try:
@@ -242,13 +241,10 @@ def _with_other_priors(
             continue
         # Without it those in its mean could not be latents, as its prior depends on them.
         above = matcher.model.parents_of([] if candidate.mean is None else [candidate.mean])
-        tried = [
-            *latents,
-            *(c for c in candidates if c.rv in above and c not in latents),
-            candidate,
-        ]
+        more = [c for c in candidates if c.rv in above and c not in latents]
+        tried = [*latents, *more, candidate]
         try:
-            if len(_acting_through_means(matcher.model, tried, forward, True)[0]) < len(tried):
+            if len(_acting_through_means(matcher, tried, forward, True)[0]) < len(tried):
                 continue
             found = _match(matcher, tried, scope)
         except AugmentationError:
@@ -285,7 +281,7 @@ def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[str, 
 
 def _choice(matcher: Matcher, found: Latents, forward: Sequence[Variable], scope: Scope) -> _Choice:
     densities = scope >= Scope.DENSITIES
-    candidates, demoted = _acting_through_means(matcher.model, found, forward, densities)
+    candidates, demoted = _acting_through_means(matcher, found, forward, densities)
     latents, matched = _match_most(matcher, candidates, forward, scope)
     return _Choice(latents, demoted, matched)
 
@@ -352,7 +348,7 @@ def _match_most(
         else:
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
-    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
+    accepted, _ = _acting_through_means(matcher, accepted, forward, densities)
     if not accepted:
         raise error
     return accepted, _match(matcher, accepted, scope)
@@ -364,7 +360,7 @@ def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGra
     depending = [rv for rv in model.observed_RVs if matcher.reading(rv, latents).depends]
     matched = [matcher.match(rv, latents, scope) for rv in depending]
     for potential in model.potentials:
-        found = read_potential(model, potential, latents)
+        found = matcher.potential(potential, latents)
         if isinstance(found, str):
             raise NotAffineError(
                 f"potential {potential.name!r}: {found}; sample this model with pm.sample's NUTS"
@@ -374,7 +370,7 @@ def _match(matcher: Matcher, latents: Latents, scope: Scope) -> list[ObservedGra
 
 
 def _acting_through_means(
-    model: ModelIndex, candidates: Latents, forward: Sequence[Variable], densities: bool
+    matcher: Matcher, candidates: Latents, forward: Sequence[Variable], densities: bool
 ) -> tuple[list[GaussianVariable], dict[str, str]]:
     """Remove candidates until none enters a potential, a covariance or another prior.
 
@@ -385,11 +381,11 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while True:
         structured = True
-        found = _first_in_potential(model, kept, densities)
+        found = _first_in_potential(matcher, kept, densities)
         if found is not None and not densities:
             # A latent known by its density is kept, with a potential that is read.
             structured = False
-        found = found or _first_elsewhere(model, kept, forward)
+        found = found or _first_elsewhere(matcher.model, kept, forward)
         if found is None:
             return kept, left_out
         candidate, why = found
@@ -412,15 +408,15 @@ def _is_optional(candidate: GaussianVariable, structured: bool) -> bool:
 
 
 def _first_in_potential(
-    model: ModelIndex, candidates: Latents, densities: bool
+    matcher: Matcher, candidates: Latents, densities: bool
 ) -> tuple[GaussianVariable, str] | None:
-    for potential in model.potentials:
-        entering = _entering(model, potential, candidates)
+    for potential in matcher.model.potentials:
+        entering = _entering(matcher.model, potential, candidates)
         if not entering:
             continue
         why = f"the potential {potential.name!r} depends on it"
         if densities:
-            reading = read_potential(model, potential, candidates)
+            reading = matcher.potential(potential, candidates)
             if not isinstance(reading, str):
                 continue
             why += f" and cannot be read as a density ({reading})"
