@@ -42,6 +42,9 @@ from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import MergedSites, RowGroups, SiteSum
 
+# Multiplications of an entry of a design, half of which are summed; a step has several evaluations
+# with the same sums.
+_OF_SUMS = 0.5 / 3.0
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32
 
@@ -94,7 +97,8 @@ class GramPattern:
             0.5 * float(heights @ heights)
             + self.pattern.corner**3 / 3.0
             + len(self._products) * self.pattern.n_flat
-            + float(n_rows * len(pairs) + 0.5 * self._rows_of(maps) * self._dense_columns.size**2)
+            + float(n_rows * len(pairs))
+            + _OF_SUMS * self._rows_of(maps) * self._dense_columns.size**2
         )
 
     def _set_products(self, first: Sequence[Index], second: Sequence[Index]) -> None:

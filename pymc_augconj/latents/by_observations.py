@@ -29,7 +29,7 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.observations import ConditionedPredictors
 from pymc_augconj.gaussian.sites import Rotation
 from pymc_augconj.linalg.dense import leading_square, symmetric_product
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.typing import Array, Generator
 
 from .joint import LatentPrior
@@ -276,7 +276,10 @@ class ObservationSolver(Solver):
     def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
         # Covariances are entries of an inverse where the prior has a sparse precision.
         inverted = [b.total_size for b in blocks if b.entries is not None]
-        return float(groups.size) ** 3 / 3.0 + _OF_INVERSE * float(sum(n**2 for n in inverted))
+        # And products of designs.
+        forming = 0.5 * float(sum(A.size for A in groups.maps or () if isinstance(A, DenseMap)))
+        R, of_inverse = float(groups.size), _OF_INVERSE * float(sum(n**2 for n in inverted))
+        return R**3 / 3.0 + R**2 * forming + of_inverse
 
     def prior_cov(self, prior: LatentPrior) -> Array:
         first, second = self.groups.merged.first, self.groups.merged.second
