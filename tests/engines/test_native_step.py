@@ -19,6 +19,7 @@ from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.python_mode.tape import NoTapeError
+from pymc_augconj.recognition.predictors.maps import GeneralMap
 
 STEPS = 40
 # Of states along so many steps, whose data are of the order of one; each step adds rounding and
@@ -518,6 +519,31 @@ def test_entries_that_underflow_at_the_start_are_not_lost(build, ls):
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, atol=ROUNDING * np.abs(value).max())
     assert block.steps == (build is column_that_underflows)
+
+
+def factors():
+    loadings = pm.HalfNormal("w", 1.0, shape=(4, 2))
+    f = pm.Normal("f", 0.0, 1.0, shape=(10, 2))
+    pm.Normal("y", f @ loadings.T, 1.0, observed=reals("y", (10, 4)))
+
+
+def between_groups():
+    """Each row is between two groups, by a share that decays at a learned rate."""
+    share = pm.math.exp(-pm.HalfNormal("rate", 1.0) * np.abs(X))
+    a = pm.Normal("a", 0.0, 1.0, shape=10)
+    pm.Normal("y", share * a[GROUP] + (1.0 - share) * a[GROUP - 1], 1.0, observed=reals("y"))
+
+
+def test_entries_that_are_sums_of_loadings_need_no_check(monkeypatch):
+    """It takes three quarters of a step of a factor analysis."""
+
+    def refuse(*_):
+        raise NoTapeError("checked")
+
+    monkeypatch.setattr(GeneralMap, "_where_whole", refuse)
+    both(factors, tune=0)
+    with pytest.raises(NoTapeError, match="checked"):
+        both(between_groups, tune=0)
 
 
 def test_a_few_groups_are_no_dense_matrix():

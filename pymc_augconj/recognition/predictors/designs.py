@@ -46,9 +46,10 @@ class BlockMap:
     ``wide_points``, far from those, rows of A that are equal must still be so: engines merge them
     (a coefficient like σ((x − θ)/0.01) is 0 or 1 for most x at any one θ). The structure at a few
     values of θ says little about others if the ``dependence`` of A on θ is "kinked" or "discrete"
-    (comparisons, indices) rather than "smooth". ``parts`` is A as a sum of fixed parts whose
-    coefficients depend on θ, if it is one. ``group`` latents are correlated in each of several
-    groups, one after another: a row may take one of each kind (an intercept and a slope).
+    (comparisons, indices) rather than "smooth". If it is "affine" in θ or exp(θ), no entry vanishes
+    by underflow. ``parts`` is A as a sum of fixed parts whose coefficients depend on θ, if it is
+    one. ``group`` latents are correlated in each of several groups, one after another: a row may
+    take one of each kind (an intercept and a slope).
     """
 
     def __init__(
@@ -83,9 +84,10 @@ class BlockMap:
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
-        at = self._at
-        kinked = isinstance(at, ScaledColumns | GeneralMap) and self._dependence != "smooth"
-        if kinked or (isinstance(at, ScaledColumns) and at.is_zero.any()):
+        at, kinked = self._at, self._dependence in ("kinked", "discrete")
+        if isinstance(at, ScaledColumns):
+            kinked |= bool(at.is_zero.any())
+        if kinked and isinstance(at, ScaledColumns | GeneralMap):
             # Where entries have kinks, or underflow, a structure may not hold elsewhere.
             at = GeneralMap(self._product)
         return at.on_tape(tape, entries)
@@ -127,7 +129,7 @@ class BlockMap:
             columns = make(is_fixed)
             if self._holds(columns, reference):
                 return columns
-        return GeneralMap(product, matrices)
+        return GeneralMap(product, matrices, vanishes=self._dependence != "affine")
 
     def _reference(self, transposed: Product) -> Point:
         """Return the first point, or one where fewer columns underflow."""

@@ -234,13 +234,16 @@ class GeneralMap:
     """A(θ) from products: one for each column, or for each group of columns without a common row.
 
     Columns are grouped by their non-zero entries (Curtis, Powell & Reid 1974); a product with a
-    random vector, of columns in their own units, detects entries elsewhere.
+    random vector, of columns in their own units, detects entries elsewhere, which may underflow at
+    the examined points unless no entry ``vanishes``.
     """
 
     kind = "design matrix depending on hyperparameters"
 
-    def __init__(self, product: Product, matrices: Sequence[np.ndarray] = ()) -> None:
-        self._product = product
+    def __init__(
+        self, product: Product, matrices: Sequence[np.ndarray] = (), *, vanishes: bool = True
+    ) -> None:
+        self._product, self._vanishes = product, vanishes
         # The sum of the columns of every group; none where there are too many groups to be of use.
         self._vectors: list[np.ndarray] = []
         # The column that each row takes of every group, where there are few.
@@ -283,7 +286,7 @@ class GeneralMap:
         coefs = [product.on_tape(tape, entries, vector)[:, None] for vector in vectors]
         if index is None:
             index = np.arange(len(coefs))[:, None].repeat(len(coefs[0]), axis=1)
-        else:
+        elif self._vanishes:
             coefs[0] = self._where_whole(tape, entries, coefs, index)
         parts = [RowSelection(own, None, product.size) for own in index]
         return list(zip(coefs, parts, strict=True))

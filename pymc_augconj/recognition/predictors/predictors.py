@@ -13,6 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
+    affine_by_its_ops,
     at_zero,
     depends_on,
     descendants,
@@ -132,8 +133,10 @@ class Predictors:
         between = [*used, *descendants(graph, used)]
         if not all(var.dtype.startswith("float") for var in between):
             return "discrete"
-        ops = {op_name(v) for v in between}
-        return "kinked" if ops & _KINKED else "smooth"
+        if {op_name(v) for v in between} & _KINKED:
+            return "kinked"
+        exps = [v for v in between if op_name(v) == "Exp" and v.owner.inputs[0] in used]
+        return "affine" if affine_by_its_ops(graph, [*used, *exps]) else "smooth"
 
     @cached_property
     def _function(self) -> PointFunction:
