@@ -17,6 +17,7 @@ from rich.text import Text
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.engines.variational.bound import is_sum_over_predictors
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
@@ -169,7 +170,9 @@ class RecognitionReport(Recognition):
             found.append(f"{', '.join(in_turn)}: drawn in turn with many correlated latents")
         for site in self.model.sites:
             P, many = site.likelihood.n_predictors, site.row_numbers.size >= _MANY_ROWS
-            if isinstance(site.likelihood, GenericLikelihood) and P >= _MANY_PREDICTORS and many:
+            if not (isinstance(site.likelihood, GenericLikelihood) and P >= _MANY_PREDICTORS):
+                continue
+            if many and not is_sum_over_predictors(site, self.start):
                 found.append(f"{site.name}: held sites of {P} predictors, chosen in many seconds")
         return found
 

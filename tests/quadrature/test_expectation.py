@@ -9,7 +9,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.quadrature.expectation import (
+    expectation_of_sum,
+    gaussian_cubature,
+    gaussian_expectation,
+)
 
 MEAN = np.array([-3.0, -0.2, 0.0, 1.5, 40.0])
 VAR = np.array([1e-4, 0.3, 1.0, 25.0, 400.0])
@@ -53,6 +57,26 @@ def test_exponential_has_its_closed_form():
     found = gaussian_expectation(lambda eta, which: np.exp(eta), mean, var)
     exact = np.exp(mean + 0.5 * var)
     np.testing.assert_allclose(found, [exact, exact, 0.5 * exact], rtol=1e-8)
+
+
+def test_a_sum_over_predictors_takes_a_rule_for_each():
+    """As a sequential model, whose classes are reached in turn; a softmax is no sum."""
+    reached, mean = np.array([1, 3, 2]), np.random.default_rng(0).normal(size=(3, 3))
+    cov = (0.3 + 0.5 * np.eye(3))[..., None] * np.array([1.0, 0.01, 4.0])
+
+    def sequential(eta, which):
+        passed = np.arange(3)[:, None, None] < reached[which, None]
+        return -np.where(passed, np.logaddexp(0.0, -eta), 0.0).sum(axis=0)
+
+    found = expectation_of_sum(sequential, mean, cov)
+    for own, expected in zip(found, gaussian_cubature(sequential, mean, cov), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-7, atol=1e-8)
+
+    def softmax(eta, which):
+        return eta[0] - np.logaddexp.reduce(eta, axis=0)
+
+    assert expectation_of_sum(softmax, mean, cov) is None
+    assert expectation_of_sum(softmax, mean, 1e-12 * cov) is None
 
 
 def test_each_site_has_its_own_integrand():

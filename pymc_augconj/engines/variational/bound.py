@@ -76,7 +76,10 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.quadrature.expectation import (
     MOST_PREDICTORS,
+    Integrand,
+    expectation_of_sum,
     gaussian_cubature,
+    is_sum,
     quasi_monte_carlo_by_values,
 )
 from pymc_augconj.typing import Array, Index, Mask
@@ -363,15 +366,10 @@ def expectations(
     closed = terms.expected_log_density(y, mean, cov, params)
     if closed is not None:
         return closed
-    columns = {name: np.asarray(value) for name, value in params.items()}
-
-    def log_density(eta: Array, which: Index) -> Array:
-        chosen = {
-            name: value if value.ndim == 0 else np.broadcast_to(value, y.shape)[which, None]
-            for name, value in columns.items()
-        }
-        return terms.log_density(y[which, None], eta, chosen)
-
+    log_density = of_sites(terms, y, params)
+    of_sum = expectation_of_sum(log_density, mean, cov) if P > 1 else None
+    if of_sum is not None:
+        return of_sum
     if rough and P > _CHEAP_PREDICTORS:
         return quasi_monte_carlo_by_values(log_density, mean, cov)
     if P > MOST_PREDICTORS:
@@ -383,3 +381,23 @@ def expectations(
     if rough:
         return gaussian_cubature(log_density, mean, cov, rtol=_ROUGH, most_nodes=_FEW_NODES)
     return gaussian_cubature(log_density, mean, cov)
+
+
+def of_sites(terms: MultiDensity, y: Array, params: Params) -> Integrand:
+    """Return log p(y | η) as a function of nodes of η, (P, sites, nodes), and of the sites."""
+    columns = {name: np.asarray(value) for name, value in params.items()}
+
+    def log_density(eta: Array, which: Index) -> Array:
+        chosen = {
+            name: value if value.ndim == 0 else np.broadcast_to(value, y.shape)[which, None]
+            for name, value in columns.items()
+        }
+        return terms.log_density(y[which, None], eta, chosen)
+
+    return log_density
+
+
+def is_sum_over_predictors(site: Site, point: Point) -> bool:
+    """Return whether log p is a sum of functions of one predictor each, as of hurdles."""
+    zeros = np.zeros(site.shape)
+    return is_sum(of_sites(site.likelihood, site.y(point), site.params(point)), zeros, zeros)
