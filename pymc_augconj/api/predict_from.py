@@ -16,9 +16,7 @@ from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
-    GroupedMixture,
     IndependentMixture,
-    Mixture,
 )
 from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
@@ -158,15 +156,10 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
-    if read.site.likelihood.n_classes is None:
-        return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)
     mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
+    if read.site.likelihood.n_classes is None:
+        return request.of_y(mixture, read)
     return classes_of(mixture, request, read.site.name)
-
-
-def by_inputs(mixture: Mixture, read: NewPredictors) -> Mixture | GroupedMixture:
-    """Return the mixture with the given parameters of each new input."""
-    return GroupedMixture(mixture, read.varying) if read.varying else mixture
 
 
 def classes_of(mixture: DrawnMixture | IndependentMixture, request: Request, y: str) -> Variables:
@@ -261,8 +254,8 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     added, change = _given_sites(result, coef * new.cross, rows)
     mean = predictor.offset + coef * new.mean + added
     var = np.maximum(coef**2 * new.var + change, 0.0)
-    mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
-    return request.of_y(by_inputs(mixture, read), read)
+    mixture = GaussianMixture(read.likelihood, mean, var, {**read.params(point), **read.varying})
+    return request.of_y(mixture, read)
 
 
 def classes_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Variables:
