@@ -182,29 +182,21 @@ class Executor:
         Neighbours are added, then their sums, and so on. ``tasks`` is emptied, so that few results
         are held at once.
         """
-        levels: list[list[Any]] = [[]]
 
-        def push(level: int, value: Any) -> None:
-            if level == len(levels):
-                levels.append([])
-            levels[level].append(value)
-            if len(levels[level]) == _FAN_IN:
-                up(level)
+        def total(size: int) -> Any:
+            """Return the sum of the next ``size`` results, a power of the number that are added."""
+            if size == _FAN_IN:
+                few, tasks[:] = tasks[:_FAN_IN], tasks[_FAN_IN:]
+                return function(self.gather(few))
+            parts: list[Any] = []
+            while tasks and len(parts) < _FAN_IN:
+                parts.append(total(size // _FAN_IN))
+            return function(parts)
 
-        def up(level: int) -> None:
-            few, levels[level] = levels[level], []
-            push(level + 1, function(few))
-
-        while tasks:
-            few, tasks[:] = tasks[:_FAN_IN], tasks[_FAN_IN:]
-            for value in self.gather(few):
-                push(0, value)
-        level = 0
-        while level == 0 or level + 1 < len(levels) or len(levels[level]) > 1:
-            if levels[level]:
-                up(level)
-            level += 1
-        return levels[level][0]
+        size = _FAN_IN
+        while size < len(tasks):
+            size *= _FAN_IN
+        return total(size)
 
     def close(self) -> None:
         """Drop the remaining tasks."""
