@@ -156,7 +156,7 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
-    mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
+    mixture = DrawnMixture(read.likelihood, eta, params)
     if read.site.likelihood.n_classes is None:
         return request.of_y(mixture, read)
     return classes_of(mixture, request, read.site.name)
@@ -254,7 +254,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     added, change = _given_sites(result, coef * new.cross, rows)
     mean = predictor.offset + coef * new.mean + added
     var = np.maximum(coef**2 * new.var + change, 0.0)
-    mixture = GaussianMixture(read.likelihood, mean, var, {**read.params(point), **read.varying})
+    mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
     return request.of_y(mixture, read)
 
 
@@ -283,7 +283,7 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
         coef = coefs[gp.f.name]
         mean += coef @ own.reshape(-1, request.size)
         var += coef**2 @ np.maximum(own_var, 0.0).reshape(-1, request.size)
-    mixture = IndependentMixture(terms, mean, var, {**read.params(point), **read.varying})
+    mixture = IndependentMixture(terms, mean, var, read.params(point))
     return classes_of(mixture, request, read.site.name)
 
 

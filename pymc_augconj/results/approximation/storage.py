@@ -31,12 +31,12 @@ from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
-from pymc_augconj.recognition.prediction.latent_draws import LatentMeans
+from pymc_augconj.recognition.prediction.latent_draws import AffineMean, LatentMeans
 from pymc_augconj.recognition.processes.other_graphs import in_linear_time
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
-from .fitted_model import AffineMean, Fingerprint, FittedLatents, Labels
+from .fitted_model import Fingerprint, FittedLatents, Labels
 
 FORMAT = 3
 
