@@ -124,6 +124,14 @@ class _Deferred[T]:
         return self._found[0]
 
 
+def _never() -> bool:
+    return False
+
+
+def _silent(topic: str, message: Any) -> None:
+    pass
+
+
 class Executor:
     """Runs all work in this thread, when its result is requested; the base of the others.
 
@@ -133,15 +141,10 @@ class Executor:
     #: Number of tasks that run at once.
     workers = 1
 
-    @property
-    def is_cancelled(self) -> Callable[[], bool]:
-        """Function by which a task learns whether its result is no longer wanted."""
-        return _never
-
-    @property
-    def tell(self) -> Callable[[str, Any], None]:
-        """Function ``(topic, message)`` by which a task sends to :meth:`listening`."""
-        return _silent
+    #: Function by which a task learns whether its result is no longer wanted.
+    is_cancelled: Callable[[], bool] = staticmethod(_never)
+    #: Function ``(topic, message)`` by which a task sends to :meth:`listening`.
+    tell: Callable[[str, Any], None] = staticmethod(_silent)
 
     def listening(
         self, topic: str, handler: Callable[[Any], None]
@@ -206,14 +209,6 @@ class Executor:
 
     def __exit__(self, *details: object) -> None:
         self.close()
-
-
-def _never() -> bool:
-    return False
-
-
-def _silent(topic: str, message: Any) -> None:
-    pass
 
 
 class Pool(Executor):
