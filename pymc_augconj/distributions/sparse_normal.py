@@ -38,9 +38,10 @@ def precision_prior(block: LatentBlock, entries: Array) -> PrecisionPrior:
     return prior
 
 
-class _Computed(Op):
-    """A function of NumPy arrays; NaN, of the last one's shape, where a matrix is not positive.
+class _OfPrecision(Op):
+    """An operation of NumPy on the entries of Q, or on what makes these, and perhaps a vector.
 
+    Its value is NaN, of the last input's shape or a number, where Q is not positive definite.
     ``type_of`` returns the type of its value, given its inputs, and ``pull`` the derivatives of
     ⟨slope, value⟩ by these, given the inputs, the value and the slope, all as graphs.
     """
@@ -68,17 +69,18 @@ class _Computed(Op):
     def pullback(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], slopes: Sequence[Variable]
     ) -> list[Variable]:
-        assert self._pull is not None  # which a derivative is without
+        if self._pull is None:
+            return super().pullback(inputs, outputs, slopes)
         return self._pull(*inputs, outputs[0], slopes[0])
 
 
 def log_determinant(block: LatentBlock, entries: Variable) -> Variable:
     """Return the graph of log|Q|."""
-    slopes = _Computed(
+    slopes = _OfPrecision(
         lambda entries: precision_prior(block, entries).log_det_slopes(),
         lambda entries: entries.type,
     )
-    return _Computed(
+    return _OfPrecision(
         lambda entries: -2.0 * precision_prior(block, entries).log_det_scale(),
         lambda entries: pt.dscalar,
         lambda entries, _, slope: [slope * slopes(entries)],
@@ -98,7 +100,7 @@ def solve_precision(block: LatentBlock, entries: Variable, b: Variable) -> Varia
             rest = [-back.sum() * found.sum()]
         return [pt.concatenate([by_entries, rest]), back]
 
-    solve = _Computed(
+    solve = _OfPrecision(
         lambda entries, b: precision_prior(block, entries).apply_cov(np.asarray(b, dtype=float)),
         lambda entries, b: pt.TensorType("float64", (block.size,)),
         pull,
@@ -346,8 +348,8 @@ def _precision(near: Neighbours, k: Variable) -> Variable:
     def slopes(k: Array, slope: Array) -> Array:
         return near.pull_precision(np.ascontiguousarray(k), np.ascontiguousarray(slope))
 
-    by_k, shape = _Computed(slopes, lambda k, _: k.type), near.entries.shape[1] + near.size
-    return _Computed(
+    by_k, shape = _OfPrecision(slopes, lambda k, _: k.type), near.entries.shape[1] + near.size
+    return _OfPrecision(
         lambda k: near.precision(np.ascontiguousarray(k)),
         lambda k: pt.TensorType("float64", (shape,)),
         lambda k, _, slope: [by_k(k, slope)],
