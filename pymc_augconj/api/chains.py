@@ -146,9 +146,13 @@ def sample_chains(
         executor = stack.enter_context(executor_of(client))
         topic = uuid4().hex if show else None
         if topic is not None:
-            bar = _Bar(chains, draws)
-            stack.enter_context(bar.progress)
-            stack.enter_context(executor.listening(topic, bar.update))
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+            bar = Progress(*columns, TextColumn("draws"), TimeElapsedColumn())
+            lines = [bar.add_task(f"chain {k}", total=draws) for k in range(chains)]
+            stack.enter_context(bar)
+            stack.enter_context(
+                executor.listening(topic, lambda of: bar.update(lines[of[0]], completed=of[1]))
+            )
         shared = executor.share(pickled)
         tasks = [
             executor.submit(
@@ -202,19 +206,6 @@ def _chain(
     if topic is not None:
         tell(topic, [number, done])
     return found
-
-
-class _Bar:
-    """A line for each chain."""
-
-    def __init__(self, chains: int, draws: int) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        self.progress = Progress(*columns, TextColumn("draws"), TimeElapsedColumn())
-        self._lines = [self.progress.add_task(f"chain {k}", total=draws) for k in range(chains)]
-
-    def update(self, found: Any) -> None:
-        number, count = found
-        self.progress.update(self._lines[number], completed=count)
 
 
 def warn_of_signs(tree: Any, step: PythonGibbs, model: Model) -> None:

@@ -16,9 +16,7 @@ from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
-    GroupedMixture,
     IndependentMixture,
-    Mixture,
 )
 from pymc_augconj.prediction.moments import count_threads, draw_groups
 from pymc_augconj.recognition.graph.dependence import static_shape
@@ -53,7 +51,7 @@ from pymc_augconj.results.predictions import (
     needed_draws,
     predictions_tree,
 )
-from pymc_augconj.typing import Array, Generator
+from pymc_augconj.typing import Array, Generator, Index
 
 # Draws of a process at new inputs, (S, outputs, P), and of other variables.
 _Drawn = tuple[Array, dict[str, np.ndarray], Sampled]
@@ -76,91 +74,73 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
     markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
-    if markov is not None:
-        return _draw_markov(tree, request, gp, names, markov)
-    grid = GridProcess.find(model, process) if Z is None else None
-    if grid is not None:
-        return _draw_on_grid(tree, request, gp, names, grid)
+    grid = GridProcess.find(model, process) if Z is None and markov is None else None
     latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
-    wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
+    wanted = [old, "mean_new", "new" if request.joint else "new_diagonal", "cross", "old"]
+    more: Sequence[Any] = ()
+    if markov is not None:
+        wanted, more = [old, "mean_new", "new_diagonal"], markov.array.names
+    elif grid is not None:
+        wanted, more = wanted[:-1], grid.matrices.names
     evaluate = kernel_functions(model, gp, Xnew, Z)(*wanted)
-    kernel = sorted(str(name) for name in evaluate.names)
-    draws, sampled = _typed_draws(tree, model, latent, [*kernel, *names])
-    # The outputs of one draw are treated as several draws with the same kernel.
-    f = draws[latent]
-    outputs = 1 if f.ndim == 2 else f.shape[1]
-    f = f.reshape(-1, f.shape[-1])
+    kernel = sorted({str(name) for name in (*evaluate.names, *more)})
+    draws, sampled = needed_draws(tree, [latent, *kernel, *names])
+    for name in draws.keys() - {latent}:
+        draws[name] = draws[name].astype(model[name].dtype)
+    f = draws[latent].reshape(len(draws[latent]), -1, draws[latent].shape[-1])
 
-    def parts(draw: int) -> dict[str, np.ndarray]:
-        values = evaluate({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+    def values_of(draw: int) -> dict[str, np.ndarray]:
+        return {name: np.asarray(draws[name][draw]) for name in kernel}
+
+    def parts_of(draw: int) -> dict[str, np.ndarray]:
+        values = map(np.asarray, evaluate(values_of(draw)))
         return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
 
-    equal, each = equal_draws(draws, kernel), np.arange(outputs)
-    groups = [(outputs * members[:, None] + each).ravel() for members in equal]
-    both = f.shape[1] + len(Xnew)
-    threads = count_threads(len(groups), both * (both if request.joint else f.shape[1]))
-    if len(groups) > 1:
-        evaluate.compile()
-    # Several threads with a multithreaded BLAS would compete for the cores.
-    with blas_limit(1) if threads > 1 else nullcontext():
-        noise = request.rng.standard_normal((len(f), len(Xnew)))
-        options: Any = {"jitter": request.jitter, "joint": request.joint, "threads": threads}
-        f_new = draw_groups(groups, f, noise, parts, **options)
-    if Z is not None:
-        check_inducing_draws(tree, process, parts(0), f[0], request.jitter)
-    return f_new.reshape(-1, outputs, len(Xnew)), draws, sampled
-
-
-def _typed_draws(
-    tree: DataTree, model: Model, latent: str, names: Sequence[str]
-) -> tuple[dict[str, np.ndarray], Sampled]:
-    """Return draws of a latent, and of variables with the types that these have in the model."""
-    draws, sampled = needed_draws(tree, [latent, *names])
-    others = {name: draws[name].astype(model[name].dtype) for name in draws.keys() - {latent}}
-    return {latent: draws[latent], **others}, sampled
-
-
-def _draw_markov(
-    tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: MarkovProcess
-) -> _Drawn:
-    """Return a draw of f* | f for every posterior draw, for a process in linear time."""
-    model, Xnew, name = request.model, request.Xnew, gp.f.name
-    evaluate = kernel_functions(model, gp, Xnew)("mean_old", "mean_new", "new_diagonal")
-    kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
-    draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
-    f = draws[name]
-    f = f.reshape(len(f), -1, f.shape[-1])
-
-    def parts(draw: int) -> list[Array]:
-        values = {key: np.asarray(draws[key][draw]) for key in kernel}
-        return [np.asarray(process.array(values)), *map(np.asarray, evaluate(values))]
-
     f_new = np.empty((*f.shape[:2], len(Xnew)))
-    for draw, own in enumerate(f):
-        array, mean_old, mean_new, diagonal = parts(draw)
-        away = process.draw(request.rng, array, own - mean_old, diagonal, joint=request.joint)
-        f_new[draw] = mean_new + away
+    if markov is not None:
+        for draw, own in enumerate(f):
+            parts, array = parts_of(draw), np.asarray(markov.array(values_of(draw)))
+            away, diagonal = own - parts["mean_old"], parts["new_diagonal"]
+            away = markov.draw(request.rng, array, away, diagonal, joint=request.joint)
+            f_new[draw] = parts["mean_new"] + away
+        return f_new, draws, sampled
+    groups, noise = equal_draws(draws, kernel), request.rng.standard_normal(f_new.shape)
+    if grid is None:
+        f_new[:] = _draw_by_kernels(groups, f, noise, parts_of, request, evaluate)
+    else:
+        for members in groups:
+            parts = parts_of(members[0])
+            away = f[members, 0] - parts["mean_old"]
+            f_new[members, 0] = grid.draw(values_of(members[0]), away, noise[members, 0], parts)
+    if Z is not None:
+        check_inducing_draws(tree, process, parts_of(0), f[0, 0], request.jitter)
     return f_new, draws, sampled
 
 
-def _draw_on_grid(
-    tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: GridProcess
-) -> _Drawn:
-    """Return a draw of f* | f for every posterior draw, for a process on a grid."""
-    model, name = request.model, gp.f.name
-    wanted = ["mean_old", "mean_new", "cross", "new" if request.joint else "new_diagonal"]
-    evaluate = kernel_functions(model, gp, request.Xnew)(*wanted)
-    kernel = sorted({str(key) for key in (*evaluate.names, *process.matrices.names)})
-    draws, sampled = _typed_draws(tree, model, name, [*kernel, *names])
-    f = draws[name]
-    noise = request.rng.standard_normal((len(f), len(request.Xnew)))
-    f_new = np.empty_like(noise)
-    for members in equal_draws(draws, kernel):
-        values = {key: np.asarray(draws[key][members[0]]) for key in kernel}
-        parts = dict(zip(wanted, map(np.asarray, evaluate(values)), strict=True))
-        away = f[members] - parts["mean_old"]
-        f_new[members] = process.draw(values, away, noise[members], parts)
-    return f_new[:, None], draws, sampled
+def _draw_by_kernels(
+    equal: Sequence[Index],
+    f: Array,
+    noise: Array,
+    parts_of: Callable[[int], dict[str, np.ndarray]],
+    request: Request,
+    evaluate: PointFunction,
+) -> Array:
+    """Return draws of f*, (S, outputs, P), given f, (S, outputs, n), by dense matrices.
+
+    ``equal`` are the draws that share a kernel.
+    """
+    # The outputs of one draw are treated as several draws with the same kernel.
+    outputs, n, n_new = f.shape[1], f.shape[2], noise.shape[2]
+    groups = [(outputs * members[:, None] + np.arange(outputs)).ravel() for members in equal]
+    threads = count_threads(len(groups), (n + n_new) * (n + n_new if request.joint else n))
+    if len(groups) > 1:
+        evaluate.compile()
+    options: Any = {"jitter": request.jitter, "joint": request.joint, "threads": threads}
+    # Several threads with a multithreaded BLAS would compete for the cores.
+    with blas_limit(1) if threads > 1 else nullcontext():
+        flat = f.reshape(-1, n), noise.reshape(-1, n_new)
+        found = draw_groups(groups, *flat, lambda draw: parts_of(draw // outputs), **options)
+    return found.reshape(noise.shape)
 
 
 def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:
@@ -176,15 +156,10 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= own
     eta, params = predictors_of_draws(request.model, read, draws, processes)
+    mixture = DrawnMixture(read.likelihood, eta, params)
     if read.site.likelihood.n_classes is None:
-        return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)
-    mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
+        return request.of_y(mixture, read)
     return classes_of(mixture, request, read.site.name)
-
-
-def by_inputs(mixture: Mixture, read: NewPredictors) -> Mixture | GroupedMixture:
-    """Return the mixture with the given parameters of each new input."""
-    return GroupedMixture(mixture, read.varying) if read.varying else mixture
 
 
 def classes_of(mixture: DrawnMixture | IndependentMixture, request: Request, y: str) -> Variables:
@@ -280,7 +255,7 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     mean = predictor.offset + coef * new.mean + added
     var = np.maximum(coef**2 * new.var + change, 0.0)
     mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
-    return request.of_y(by_inputs(mixture, read), read)
+    return request.of_y(mixture, read)
 
 
 def classes_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Variables:
@@ -308,7 +283,7 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
         coef = coefs[gp.f.name]
         mean += coef @ own.reshape(-1, request.size)
         var += coef**2 @ np.maximum(own_var, 0.0).reshape(-1, request.size)
-    mixture = IndependentMixture(terms, mean, var, {**read.params(point), **read.varying})
+    mixture = IndependentMixture(terms, mean, var, read.params(point))
     return classes_of(mixture, request, read.site.name)
 
 

@@ -18,10 +18,11 @@ from pymc_augconj.engines.options import NestedOptions
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.parallel.executor import blas_limit
 from pymc_augconj.point import Point
-from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
+from pymc_augconj.recognition.prediction.latent_draws import point_of_draw
 from pymc_augconj.recognition.recognizer import Recognition, read_model
 from pymc_augconj.results.approximation.fitted_model import Labels
 from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import needed_draws
 from pymc_augconj.typing import Array, Generator, Index
 
 from .native_step import Recorder
@@ -138,18 +139,11 @@ def _points(tree: Any, model: Model, read: Recognition) -> list[dict[str, Array]
             "model: expected observations of one predictor each, whose evidence is known for any "
             "hyperparameters, found several; sample again, pac.sample"
         )
-    members = read.model.hyperparameters
-    posterior = tree["posterior"]
-    values = {h.name: posterior[h.name].transpose("chain", "draw", ...).values for h in members}
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in values.items()}
-    count = posterior.sizes["chain"] * posterior.sizes["draw"]
+    draws, sampled = needed_draws(tree, [h.name for h in read.model.hyperparameters])
+    count = len(sampled[0]) * len(sampled[1])
     spread = np.linspace(0, count - 1, min(count, _WEIGHTED)).astype(int)
-    transform: Any = unconstrained_function(model, list(flat)) if flat else lambda _: []
-    found = []
-    for i in spread:
-        entries = transform({name: value[i] for name, value in flat.items()})
-        found.append({h.value_name: np.asarray(e) for h, e in zip(members, entries, strict=True)})
-    return found
+    point_of = point_of_draw(model, read.model, {}, draws)
+    return [dict(point_of(i)) for i in spread]
 
 
 def _at_mean(read: Recognition, points: list[dict[str, Array]]) -> NestedPosterior:

@@ -6,7 +6,7 @@ over its parameters: ``random_<name>(rng, …)`` for independent draws, ``mean_<
 module imports nothing, so that a model compiles and loads only the distributions that it needs.
 
 =======================================  ==========================================================
-``generalized_inverse_gaussian``         GIG(p, a, b), for Matérn noise; IG for Laplace noise
+``generalized_inverse_gaussian``         GIG(−ν, a, b), for Matérn noise; IG for Laplace noise
 ``generalized_inverse_gaussian_kernel``  the Numba loop behind it
 ``laplace_transform``                    distributions known only by their Laplace transform φ
 ``poisson``                              counts of any mean, for thinning

@@ -14,6 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import log_expit
 
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import ORDERS
 from pymc_augconj.errors import AugmentationError
 
 
@@ -219,9 +220,6 @@ class BayesianSVM(Discrete):
         return pt.where(pt.eq(pt.abs(value), 1), -2.0 * loss, -float("inf"))
 
 
-_SMOOTHNESS = (0.5, 1.5, 2.5)
-
-
 class MaternNoiseRV(RandomVariable):
     """The random variable of :class:`MaternNoise`."""
 
@@ -278,9 +276,9 @@ class MaternNoise(Continuous):
     @classmethod
     def dist(cls, nu: float, mu: Any = 0.0, rho: Any = 1.0, **kwargs: Any) -> TensorVariable:
         """Return the variable outside a model; see the class."""
-        if not isinstance(nu, int | float | np.number) or float(nu) not in _SMOOTHNESS:
+        if not isinstance(nu, int | float | np.number) or float(nu) not in ORDERS:
             raise AugmentationError(
-                f"MaternNoise: expected nu to be one of {_SMOOTHNESS}, found {nu!r}; use "
+                f"MaternNoise: expected nu to be one of {ORDERS}, found {nu!r}; use "
                 "pac.SuperGaussian with your own log_phi for another smoothness"
             )
         parameters = [pt.constant(np.float64(nu)), pt.as_tensor(mu), pt.as_tensor(rho)]

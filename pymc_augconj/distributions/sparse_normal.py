@@ -6,7 +6,7 @@ the positions of Q's entries, and the entries as a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,88 +33,79 @@ from pymc_augconj.typing import Array, Generator, Index
 
 def precision_prior(block: LatentBlock, entries: Array) -> PrecisionPrior:
     """Return the prior with a precision of these entries, if it is positive definite."""
-    prior = block_prior(block, entries)
+    prior = block_prior(block, np.asarray(entries, dtype=float))
     assert isinstance(prior, PrecisionPrior)
     return prior
 
 
+class _OfPrecision(Op):
+    """An operation of NumPy on the entries of Q, or on what makes these, and perhaps a vector.
+
+    Its value is NaN, of the last input's shape or a number, where Q is not positive definite.
+    ``type_of`` returns the type of its value, given its inputs, and ``pull`` the derivatives of
+    ⟨slope, value⟩ by these, given the inputs, the value and the slope, all as graphs.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        type_of: Callable[..., Any],
+        pull: Callable[..., list[Variable]] | None = None,
+    ) -> None:
+        self._function, self._type_of, self._pull = function, type_of, pull
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        return Apply(self, list(inputs), [self._type_of(*inputs)()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
+        with np.errstate(all="ignore"):
+            try:
+                value = self._function(*inputs)
+            except NotPositiveDefiniteError:
+                # Outside the support of the hyperparameters.
+                value = np.full(np.shape(inputs[-1]) if node.outputs[0].ndim else (), np.nan)
+        outputs[0][0] = np.asarray(value)
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], slopes: Sequence[Variable]
+    ) -> list[Variable]:
+        if self._pull is None:
+            return super().pullback(inputs, outputs, slopes)
+        return self._pull(*inputs, outputs[0], slopes[0])
+
+
 def log_determinant(block: LatentBlock, entries: Variable) -> Variable:
     """Return the graph of log|Q|."""
-    return _LogDeterminant(block)(entries)
+    slopes = _OfPrecision(
+        lambda entries: precision_prior(block, entries).log_det_slopes(),
+        lambda entries: entries.type,
+    )
+    return _OfPrecision(
+        lambda entries: -2.0 * precision_prior(block, entries).log_det_scale(),
+        lambda entries: pt.dscalar,
+        lambda entries, _, slope: [slope * slopes(entries)],
+    )(entries)
 
 
 def solve_precision(block: LatentBlock, entries: Variable, b: Variable) -> Variable:
     """Return the graph of Q⁻¹ b."""
-    return _Solve(block)(entries, b)
 
-
-class _OfPrecision(Op):
-    """An operation whose first input has the entries of Q."""
-
-    def __init__(self, block: LatentBlock) -> None:
-        self.block = block
-
-    def _output(self, entries: Variable) -> Any:
-        raise NotImplementedError
-
-    def make_node(self, *inputs: Variable) -> Apply:
-        return Apply(self, list(inputs), [self._output(inputs[0])])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
-        entries, *others = inputs
-        with np.errstate(all="ignore"):
-            try:
-                prior = precision_prior(self.block, np.asarray(entries, dtype=float))
-                value = self._value(prior, *others)
-            except NotPositiveDefiniteError:
-                # Outside the support of the hyperparameters.
-                shape = () if node.outputs[0].ndim == 0 else np.shape(inputs[-1])
-                value = np.full(shape, np.nan)
-        outputs[0][0] = np.asarray(value)
-
-    def _value(self, prior: PrecisionPrior, *others: Array) -> Any:
-        raise NotImplementedError
-
-
-class _LogDeterminant(_OfPrecision):
-    def _output(self, entries: Variable) -> Any:
-        return pt.scalar(dtype="float64")
-
-    def _value(self, prior: PrecisionPrior, *others: Array) -> Any:
-        return -2.0 * prior.log_det_scale()
-
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], slopes: Sequence[Variable]
-    ) -> list[Variable]:
-        return [slopes[0] * _LogDeterminantSlopes(self.block)(inputs[0])]
-
-
-class _LogDeterminantSlopes(_OfPrecision):
-    def _output(self, entries: Variable) -> Any:
-        return entries.type()
-
-    def _value(self, prior: PrecisionPrior, *others: Array) -> Any:
-        return prior.log_det_slopes()
-
-
-class _Solve(_OfPrecision):
-    def _output(self, entries: Variable) -> Any:
-        return pt.vector(dtype="float64", shape=(self.block.size,))
-
-    def _value(self, prior: PrecisionPrior, *others: Array) -> Any:
-        return prior.apply_cov(np.asarray(others[0], dtype=float))
-
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], slopes: Sequence[Variable]
-    ) -> list[Variable]:
-        assert self.block.entries is not None
-        rows, cols = self.block.entries
-        back = _Solve(self.block)(inputs[0], slopes[0])
-        by_entries = -back[rows] * outputs[0][cols]
-        rest = pt.zeros(inputs[0].shape[0] - rows.size)
-        if self.block.is_intrinsic:
-            rest = [-back.sum() * outputs[0].sum()]
+    def pull(entries: Variable, b: Variable, found: Variable, slope: Variable) -> list[Variable]:
+        assert block.entries is not None
+        rows, cols = block.entries
+        back = solve(entries, slope)
+        by_entries = -back[rows] * found[cols]
+        rest = pt.zeros(entries.shape[0] - rows.size)
+        if block.is_intrinsic:
+            rest = [-back.sum() * found.sum()]
         return [pt.concatenate([by_entries, rest]), back]
+
+    solve = _OfPrecision(
+        lambda entries, b: precision_prior(block, entries).apply_cov(np.asarray(b, dtype=float)),
+        lambda entries, b: pt.TensorType("float64", (block.size,)),
+        pull,
+    )
+    return solve(entries, b)
 
 
 class _Structure(LatentBlock):
@@ -290,7 +281,7 @@ class Vecchia(Continuous):
             _covariances(cov_func, inputs[rows, None], inputs[cols, None])[:, 0, 0],
         )
         block = precision_block(near.size, near.entries, "pivots", near.order)
-        return SparseNormal.dist(block, _Precision(near)(k), mu, cls.__name__, **kwargs)
+        return SparseNormal.dist(block, _precision(near, k), mu, cls.__name__, **kwargs)
 
     @staticmethod
     def conditional(
@@ -351,32 +342,15 @@ def _covariances(cov_func: Any, *groups: Array) -> Variable:
     )
 
 
-class _Precision(Op):
-    """The precision of :meth:`.Neighbours.precision`, given covariances."""
+def _precision(near: Neighbours, k: Variable) -> Variable:
+    """Return the graph of :meth:`.Neighbours.precision`, given covariances."""
 
-    __props__ = ("near",)
+    def slopes(k: Array, slope: Array) -> Array:
+        return near.pull_precision(np.ascontiguousarray(k), np.ascontiguousarray(slope))
 
-    def __init__(self, near: Neighbours) -> None:
-        self.near = near
-
-    def make_node(self, k: Variable) -> Apply:
-        shape = (self.near.entries.shape[1] + self.near.size,)
-        return Apply(self, [k.astype("float64")], [pt.tensor(dtype="float64", shape=shape)])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
-        outputs[0][0] = self.near.precision(np.ascontiguousarray(inputs[0]))
-
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], slopes: Sequence[Variable]
-    ) -> list[Variable]:
-        return [_PrecisionPullback(self.near)(inputs[0], slopes[0])]
-
-
-class _PrecisionPullback(_Precision):
-    """The derivative of a weighted sum of :class:`_Precision` by the covariances."""
-
-    def make_node(self, k: Variable, slopes: Variable) -> Apply:  # type: ignore[override]
-        return Apply(self, [k, slopes], [k.type()])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
-        outputs[0][0] = self.near.pull_precision(*map(np.ascontiguousarray, inputs))
+    by_k, shape = _OfPrecision(slopes, lambda k, _: k.type), near.entries.shape[1] + near.size
+    return _OfPrecision(
+        lambda k: near.precision(np.ascontiguousarray(k)),
+        lambda k: pt.TensorType("float64", (shape,)),
+        lambda k, _, slope: [by_k(k, slope)],
+    )(k.astype("float64"))

@@ -341,8 +341,6 @@ class Likelihood(DensityLikelihood):
         )
 
 
-_LOG_2PI = np.log(2.0 * np.pi)
-
 #: The auxiliary variables in the order in which they are written, and log p(y | ω, η), a function
 #: of y, η, each auxiliary variable, and the parameters by name.
 Joint = tuple[Sequence[Any], Callable[..., Any]]
@@ -392,13 +390,3 @@ class JointWriter(Protocol):
 
     def evaluate(self, function: Callable[..., Array], *arguments: Any) -> Any:
         """Return an elementwise NumPy function of variables, without derivatives."""
-
-
-def normal_factor(math: Any, precision: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Return log N(y | η, 1/λ), λ = precision(ω, params), as a function (y, η, ω, params)."""
-
-    def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
-        lam = precision(omega, params)
-        return 0.5 * (math.log(lam) - _LOG_2PI - lam * (y - eta) ** 2)
-
-    return log_factor

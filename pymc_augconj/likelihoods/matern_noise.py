@@ -1,7 +1,7 @@
 """Matérn noise, as normal noise of random precision.
 
     p(y | η) ∝ x^ν K_ν(x),  x = √(2ν) |e|/ρ,  e = y − η,  ν ∈ {½, 3/2, 5/2},
-    ω ~ GIG(p = −ν, a = 2e², b = ν/ρ²),    λ = 2ω,  h = 2ω y.
+    ω ~ GIG(−ν, a = 2e², b = ν/ρ²),    λ = 2ω,  h = 2ω y.
 
 That is y | ω ~ N(η, 1/2ω) with ω ~ InvGamma(ν + ½, ν/2ρ²). At e = 0 the conditional is
 InvGamma(ν, ν/2ρ²).
@@ -58,7 +58,7 @@ class MaternNoise(NormalMixture):
 
     def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
         nu, rho = params["nu"], params["rho"]
-        return -nu, 2.0 * square, nu / rho**2
+        return nu, 2.0 * square, nu / rho**2
 
     def log_prior(self, omega: Any, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]

@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 from pymc_augconj.typing import Array, Generator
 
-from .base import Joint, JointWriter, Likelihood, Params, Sites, normal_factor
+from .base import Joint, JointWriter, Likelihood, Params, Sites
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
@@ -85,7 +85,11 @@ class NormalMixture(SymmetricNoise):
         return 0.5 * (np.log(lam) - lam * y**2) - _HALF_LOG_2PI + self.log_prior(omega, params)
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
-        return [self.write_prior(write, params)], normal_factor(write.math, self.precision)
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            lam = self.precision(omega, params)
+            return 0.5 * (write.math.log(lam) - lam * (y - eta) ** 2) - _HALF_LOG_2PI
+
+        return [self.write_prior(write, params)], log_factor
 
 
 def random_gamma(rng: Generator, shape: Array | float, rate: Array) -> Array:

@@ -15,12 +15,26 @@ from .executor import _FAN_IN, Executor, Task
 _TOPIC = "pymc-augconj"
 
 
+def _tell(topic: str, message: Any) -> None:
+    distributed.get_worker().log_event(_TOPIC, [topic, message])
+
+
+def is_cancelled() -> bool:
+    """Return whether all clients have cancelled the calling task on a worker."""
+    worker = distributed.get_worker()
+    task = worker.state.tasks.get(worker.get_current_task())
+    return task is None or task.state in ("cancelled", "released", "forgotten")
+
+
 class DaskExecutor(Executor):
     """Runs each task as a task of the cluster's scheduler; does not close the client.
 
     The inputs of a task are in its description, or are results of other tasks, so that the cluster
     can repeat the work of a lost worker.
     """
+
+    is_cancelled = staticmethod(is_cancelled)
+    tell = staticmethod(_tell)
 
     def __init__(self, client: distributed.Client) -> None:
         self.client = client
@@ -29,14 +43,6 @@ class DaskExecutor(Executor):
     @property
     def workers(self) -> int:  # type: ignore[override]
         return max(sum(self.client.nthreads().values()), 1)
-
-    @property
-    def is_cancelled(self) -> Callable[[], bool]:
-        return is_cancelled
-
-    @property
-    def tell(self) -> Callable[[str, Any], None]:
-        return _tell
 
     @contextmanager
     def listening(self, topic: str, handler: Callable[[Any], None]) -> Iterator[None]:
@@ -90,16 +96,5 @@ class DaskExecutor(Executor):
         self._futures.clear()
 
 
-def _tell(topic: str, message: Any) -> None:
-    distributed.get_worker().log_event(_TOPIC, [topic, message])
-
-
 def _same(value: Any) -> Any:
     return value
-
-
-def is_cancelled() -> bool:
-    """Return whether all clients have cancelled the calling task on a worker."""
-    worker = distributed.get_worker()
-    task = worker.state.tasks.get(worker.get_current_task())
-    return task is None or task.state in ("cancelled", "released", "forgotten")

@@ -124,6 +124,14 @@ class _Deferred[T]:
         return self._found[0]
 
 
+def _never() -> bool:
+    return False
+
+
+def _silent(topic: str, message: Any) -> None:
+    pass
+
+
 class Executor:
     """Runs all work in this thread, when its result is requested; the base of the others.
 
@@ -133,15 +141,10 @@ class Executor:
     #: Number of tasks that run at once.
     workers = 1
 
-    @property
-    def is_cancelled(self) -> Callable[[], bool]:
-        """Function by which a task learns whether its result is no longer wanted."""
-        return _never
-
-    @property
-    def tell(self) -> Callable[[str, Any], None]:
-        """Function ``(topic, message)`` by which a task sends to :meth:`listening`."""
-        return _silent
+    #: Function by which a task learns whether its result is no longer wanted.
+    is_cancelled: Callable[[], bool] = staticmethod(_never)
+    #: Function ``(topic, message)`` by which a task sends to :meth:`listening`.
+    tell: Callable[[str, Any], None] = staticmethod(_silent)
 
     def listening(
         self, topic: str, handler: Callable[[Any], None]
@@ -182,29 +185,21 @@ class Executor:
         Neighbours are added, then their sums, and so on. ``tasks`` is emptied, so that few results
         are held at once.
         """
-        levels: list[list[Any]] = [[]]
 
-        def push(level: int, value: Any) -> None:
-            if level == len(levels):
-                levels.append([])
-            levels[level].append(value)
-            if len(levels[level]) == _FAN_IN:
-                up(level)
+        def total(size: int) -> Any:
+            """Return the sum of the next ``size`` results, a power of the number that are added."""
+            if size == _FAN_IN:
+                few, tasks[:] = tasks[:_FAN_IN], tasks[_FAN_IN:]
+                return function(self.gather(few))
+            parts: list[Any] = []
+            while tasks and len(parts) < _FAN_IN:
+                parts.append(total(size // _FAN_IN))
+            return function(parts)
 
-        def up(level: int) -> None:
-            few, levels[level] = levels[level], []
-            push(level + 1, function(few))
-
-        while tasks:
-            few, tasks[:] = tasks[:_FAN_IN], tasks[_FAN_IN:]
-            for value in self.gather(few):
-                push(0, value)
-        level = 0
-        while level == 0 or level + 1 < len(levels) or len(levels[level]) > 1:
-            if levels[level]:
-                up(level)
-            level += 1
-        return levels[level][0]
+        size = _FAN_IN
+        while size < len(tasks):
+            size *= _FAN_IN
+        return total(size)
 
     def close(self) -> None:
         """Drop the remaining tasks."""
@@ -214,14 +209,6 @@ class Executor:
 
     def __exit__(self, *details: object) -> None:
         self.close()
-
-
-def _never() -> bool:
-    return False
-
-
-def _silent(topic: str, message: Any) -> None:
-    pass
 
 
 class Pool(Executor):

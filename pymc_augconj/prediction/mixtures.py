@@ -3,7 +3,7 @@
 :class:`GaussianMixture` is over η ~ N(mean, var), by quadrature to 1e-10 or in closed form,
 :class:`DrawnMixture` over posterior draws of η and of the likelihood's parameters. Each has moments
 of y, its distribution function, and the log density at given y. :class:`IndependentMixture` has
-probabilities of classes, over independent normal predictors.
+probabilities of classes, over independent normal predictors. Parameters may differ between inputs.
 
 If the density of y cannot be integrated (a censored y has atoms, a truncated y edges), its moments
 come from its distribution function. With a = Q(p), b = Q(1 − p) for small p, c between them,
@@ -15,7 +15,7 @@ where the probability beyond a and b is moved to a and b; NaN if two quadrature 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -23,7 +23,7 @@ from scipy.special import logsumexp, ndtri
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiDensity, select_params
 from pymc_augconj.quadrature.expectation import NODES, WEIGHTS, Integrand, gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
@@ -36,14 +36,11 @@ _TAIL, _TAIL_SHARE = 1e-8, 1e-5
 _PANELS, _ACCURACY = 8, 1e-4
 
 
-def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, Array]:
-    """Return mean and variance of y at each of ``size`` inputs; NaN if they do not exist.
+def moments_of_y(mixture: Mixture) -> tuple[Array, Array]:
+    """Return mean and variance of y at each input; NaN if they do not exist.
 
     If the density of a continuous y does not give them, its distribution function does.
     """
-    if isinstance(mixture, GroupedMixture):
-        mean, var = mixture.gather(lambda own, part: np.stack(moments_of_y(part, own.size)))
-        return mean, var
     mean, var = mixture.moments()
     unknown = np.flatnonzero(np.isnan(var))
     likelihood = mixture.likelihood
@@ -51,7 +48,7 @@ def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, A
         mean, var = np.array(mean), np.array(var)
         # The distribution function may be missing, too.
         with suppress(AugmentationError):
-            mean[unknown], var[unknown] = _by_distribution(mixture.at(unknown, {}), unknown.size)
+            mean[unknown], var[unknown] = _by_distribution(mixture.at(unknown), unknown.size)
     return mean, var
 
 
@@ -89,15 +86,20 @@ _NEGLIGIBLE = 1e-9
 
 
 class GaussianMixture:
-    """Over η ~ N(mean, var); the parameters are scalars."""
+    """Over η ~ N(mean, var), (N,); parameters are scalars or (N,)."""
 
     def __init__(self, likelihood: MultiDensity, mean: Array, var: Array, params: Params) -> None:
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
-    def at(self, which: Index, params: Params) -> GaussianMixture:
-        replaced = {**self.params, **params}
-        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], replaced)
+    def at(self, which: Index) -> GaussianMixture:
+        params = select_params(self.params, which, self.mean.size)
+        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], params)
+
+    def _columns(self, which: Index) -> Params:
+        """Return the parameters at some inputs, to broadcast against nodes of η."""
+        chosen = select_params(self.params, which, self.mean.size)
+        return {name: value[:, None] if value.ndim else value for name, value in chosen.items()}
 
     def _expect(self, func: Integrand) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
@@ -108,23 +110,23 @@ class GaussianMixture:
             return closed
         if not self.likelihood.has_moments:
             return self._integrated_moments()
-        mean = self._expect(lambda eta, which: self._moments_at(eta)[0])
+        mean = self._expect(lambda eta, which: self._moments_at(eta, which)[0])
 
         def spread(eta: Array, which: Index) -> Array:
             # Relative to the mean, so that the variance of the means does not cancel.
-            centre, var = self._moments_at(eta)
+            centre, var = self._moments_at(eta, which)
             return var + (centre - mean[which, None]) ** 2
 
         return mean, self._expect(spread)
 
-    def _moments_at(self, eta: Array) -> tuple[Array, Array]:
-        return response_moments(self.likelihood, eta[None], self.params)
+    def _moments_at(self, eta: Array, which: Index) -> tuple[Array, Array]:
+        return response_moments(self.likelihood, eta[None], self._columns(which))
 
     def _integrated_moments(self) -> tuple[Array, Array]:
         # Smooth functions of η, each costly: one fixed trapezoidal rule, of error below 1e-12.
         weights = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * _NODES
-        centre, var = self._moments_at(eta)
+        centre, var = self._moments_at(eta, np.arange(self.mean.size))
         # In the tails a density may underflow.
         known = np.isfinite(var)
         weights = np.where(known, weights, 0.0)
@@ -136,7 +138,7 @@ class GaussianMixture:
 
     def cdf(self, y: Array) -> Array:
         return self._expect(
-            lambda eta, which: self.likelihood.cdf(y[which, None], eta[None], self.params)
+            lambda eta, which: self.likelihood.cdf(y[which, None], eta[None], self._columns(which))
         )
 
     def log_density(self, y: Array) -> Array:
@@ -146,26 +148,34 @@ class GaussianMixture:
         # Relative to the largest integrand, where y lies far from what η predicts.
         nodes = np.linspace(-9.0, 9.0, 145)
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
-        log_terms = self.likelihood.log_density(y[:, None], eta[None], self.params) - 0.5 * nodes**2
+
+        def log_density(eta: Array, which: Index) -> Array:
+            params = self._columns(which)
+            return self.likelihood.log_density(y[which, None], eta[None], params)
+
+        log_terms = log_density(eta, np.arange(y.size)) - 0.5 * nodes**2
         # Zero where the density is zero everywhere.
         largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
         def relative(eta: Array, which: Index) -> Array:
-            log_density = self.likelihood.log_density(y[which, None], eta[None], self.params)
-            return np.exp(np.minimum(log_density - largest[which, None], 700.0))
+            return np.exp(np.minimum(log_density(eta, which) - largest[which, None], 700.0))
 
         with np.errstate(divide="ignore"):
             return largest + np.log(self._expect(relative))
 
 
 class DrawnMixture:
-    """Over S draws of P predictors at N new inputs, (P, S, N); parameters are scalars or (S, 1)."""
+    """Over S draws of P predictors at N inputs, (P, S, N).
+
+    Parameters are scalars, (S, 1) or (N,).
+    """
 
     def __init__(self, likelihood: MultiDensity, eta: Array, params: Mapping[str, Array]) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
 
-    def at(self, which: Index, params: Params) -> DrawnMixture:
-        return DrawnMixture(self.likelihood, self.eta[..., which], {**self.params, **params})
+    def at(self, which: Index) -> DrawnMixture:
+        params = select_params(self.params, which, self.eta.shape[-1])
+        return DrawnMixture(self.likelihood, self.eta[..., which], params)
 
     def moments(self) -> tuple[Array, Array]:
         means, variances = response_moments(self.likelihood, self.eta, self.params)
@@ -212,42 +222,10 @@ class IndependentMixture:
 
 #: Predictive distributions of y at new inputs.
 type Mixture = GaussianMixture | DrawnMixture
-type Predictive = Mixture | GroupedMixture | IndependentMixture
+type Predictive = Mixture | IndependentMixture
 
 
-class GroupedMixture:
-    """Inputs in groups with the same parameters of the likelihood.
-
-    ``varying`` are the parameters that differ between the inputs, each of shape (P,).
-    """
-
-    def __init__(self, mixture: Mixture, varying: Params) -> None:
-        self.likelihood, self.params = mixture.likelihood, mixture.params
-        values = np.stack(list(varying.values()))
-        _, first, group = np.unique(values, axis=1, return_index=True, return_inverse=True)
-        self.parts: list[tuple[Index, Mixture]] = []
-        for number, one in enumerate(first):
-            which = np.flatnonzero(group == number)
-            own = {name: np.asarray(value[one]) for name, value in varying.items()}
-            self.parts.append((which, mixture.at(which, own)))
-
-    def moments(self) -> tuple[Array, Array]:
-        mean, var = self.gather(lambda _, part: np.stack(part.moments()))
-        return mean, var
-
-    def cdf(self, y: Array) -> Array:
-        return self.gather(lambda which, part: part.cdf(y[which]))
-
-    def log_density(self, y: Array) -> Array:
-        return self.gather(lambda which, part: part.log_density(y[which]))
-
-    def gather(self, function: Callable[[Index, Mixture], Array]) -> Array:
-        """Return a function of each group, of shape (…, its inputs), at all inputs."""
-        order = np.argsort(np.concatenate([which for which, _ in self.parts]))
-        return np.concatenate([function(*part) for part in self.parts], axis=-1)[..., order]
-
-
-def quantiles(mixture: Mixture | GroupedMixture, levels: Array, size: int) -> Array:
+def quantiles(mixture: Mixture, levels: Array, size: int) -> Array:
     """Return the quantiles of y, shape (len(levels), P), by bisection of the distribution function.
 
     For a discrete y they are the smallest values whose distribution function reaches the level.
@@ -256,7 +234,7 @@ def quantiles(mixture: Mixture | GroupedMixture, levels: Array, size: int) -> Ar
     return np.stack([_quantile(mixture, float(p), size, discrete) for p in levels])
 
 
-def _quantile(mixture: Mixture | GroupedMixture, level: float, size: int, discrete: bool) -> Array:
+def _quantile(mixture: Mixture, level: float, size: int, discrete: bool) -> Array:
     lower, upper = _bracket(mixture, level, size, discrete)
     for _ in range(_BISECTIONS):
         middle = np.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
@@ -267,9 +245,7 @@ def _quantile(mixture: Mixture | GroupedMixture, level: float, size: int, discre
     return upper
 
 
-def _bracket(
-    mixture: Mixture | GroupedMixture, level: float, size: int, discrete: bool
-) -> tuple[Array, Array]:
+def _bracket(mixture: Mixture, level: float, size: int, discrete: bool) -> tuple[Array, Array]:
     """Return values whose distribution functions are below ``level``, and not below it."""
     if discrete:
         lower, upper, step = -np.ones(size), np.zeros(size), np.ones(size)

@@ -264,8 +264,8 @@ def _by_integrals(
 
 def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
     tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
-    normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
-    assert quadrature is not None  # only a closed form has none
+    normaliser, panels = np.exp(tilted.log_Z), tilted.panels
+    assert panels is not None  # only a closed form has none
 
     def expect(func: Callable[[Array, Index], Array]) -> Array:
         def relative(t: Array, sites: Index) -> Array:
@@ -273,7 +273,7 @@ def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
             return func(y, sites) / (1.0 + y * y)
 
         with np.errstate(all="ignore"):
-            return normaliser * quadrature.expect(relative)
+            return normaliser * panels.expect(relative)
 
     missing = 1.0 - masses.sum(axis=0) - expect(lambda y, sites: np.ones_like(y))
     ends = np.array(weighted.scale.ends)[: len(masses), None]

@@ -60,16 +60,12 @@ FIRST_STEP = 0.8
 _SMALLEST_VAR = 1e-12
 
 
-def gaussian_expectation(
-    func: Integrand, mean: Array, var: Array, *, rtol: float = 1e-10
-) -> tuple[Array, Array, Array]:
+def gaussian_expectation(func: Integrand, mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var, all of shape (N,).
 
     It is :func:`gaussian_cubature` of one predictor, with ``eta`` of shape (len(which), nodes).
     """
-    found = gaussian_cubature(
-        lambda x, which: func(x[0], which), mean[None], var[None, None], rtol=rtol
-    )
+    found = gaussian_cubature(lambda x, which: func(x[0], which), mean[None], var[None, None])
     return found[0], found[1][0], found[2][0, 0]
 
 

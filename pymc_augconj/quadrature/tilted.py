@@ -19,6 +19,7 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,21 +41,6 @@ DELTA_TOLERANCE = 1e-9
 MAX_ROUNDS = 56
 MOST_BAD_PANELS = 24
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
-
-
-@dataclass(frozen=True)
-class Quadrature:
-    """Nodes ``f`` of tilted distributions, (16, P), by panels of ``site``, with their weights."""
-
-    site: Index
-    f: Array
-    weights: Array
-    size: int
-
-    def expect(self, func: Integrand) -> Array:
-        """Return E_tilted[func(f)] of every site, shape (N,); ``func`` as a SiteDensity."""
-        terms = np.einsum("ij,ij->j", self.weights, func(self.f, self.site))
-        return np.bincount(self.site, terms, minlength=self.size)
 
 
 class Panels:
@@ -163,11 +149,18 @@ class Panels:
             fields |= {"third": self._std**3 * third, "fourth": self._std**4 * fourth}
         return fields
 
-    def quadrature(self) -> Quadrature:
-        """Return the nodes and their tilted probabilities; call :meth:`moments` first."""
+    @cached_property
+    def _nodes(self) -> tuple[Index, Array, Array]:
+        """The site of each panel, and nodes f of the panels with their tilted probabilities."""
         f = self._origin[self._site] + self._std[self._site] * self._x
         weights = self._g * (WEIGHTS[:, None] * (self._half / self._total[self._site]))
-        return Quadrature(self._site, f, weights, self._size)
+        return self._site, f, weights
+
+    def expect(self, func: Integrand) -> Array:
+        """Return E_tilted[func(f)], (N,); ``func`` as a SiteDensity. Call :meth:`moments` first."""
+        site, f, weights = self._nodes
+        terms = np.einsum("ij,ij->j", weights, func(f, site))
+        return np.bincount(site, terms, minlength=self._size)
 
     def delta(self) -> Array:
         """Return ½ E[(u − z)²], bisecting panels until its integrand has converged.
@@ -259,11 +252,6 @@ class Tilted:
     error: Array | None = None
     #: Panels of the integrals; None for a closed form.
     panels: Panels | None = field(default=None, repr=False)
-
-    @property
-    def quadrature(self) -> Quadrature | None:
-        """The nodes and weights; None for a closed form."""
-        return None if self.panels is None else self.panels.quadrature()
 
 
 def tilted_moments(

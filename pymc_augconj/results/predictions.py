@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.contract import select_params
 from pymc_augconj.prediction.mixtures import (
-    GroupedMixture,
     Mixture,
     Predictive,
     moments_of_y,
@@ -177,10 +177,10 @@ class Request:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
 
-    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictors) -> Variables:
+    def of_y(self, mixture: Mixture, read: NewPredictors) -> Variables:
         """Return the predictions of y, with their dims."""
         y = read.site.name
-        mean, var = moments_of_y(mixture, self.size)
+        mean, var = moments_of_y(mixture)
         unknown = np.count_nonzero(np.isnan(mean) | np.isnan(var))
         if unknown:
             warnings.warn(
@@ -204,7 +204,7 @@ class Request:
             found[f"{y}_quantile"] = (("quantile", "*"), values)
         return {**found, **self.log_density_of_y(mixture, y)}
 
-    def log_density_of_y(self, mixture: Predictive | GroupedMixture, y: str) -> Variables:
+    def log_density_of_y(self, mixture: Predictive, y: str) -> Variables:
         """Return the log predictive density of ``ynew``, if given."""
         if self.about_y.ynew is None:
             return {}
@@ -220,16 +220,11 @@ class Request:
         return {f"{y}_log_density": (("*",), log_density)}
 
 
-def _check_possible(
-    mixture: Predictive | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
-) -> None:
+def _check_possible(mixture: Predictive, ynew: np.ndarray, log_density: np.ndarray) -> None:
     """Refuse values outside the likelihood's support, such as half a count or a class 3."""
-    if isinstance(mixture, GroupedMixture):
-        for which, part in mixture.parts:
-            _check_possible(part, ynew[which], log_density[which])
-        return
-    first = {name: np.ravel(value)[0] for name, value in mixture.params.items()}
-    sentence = mixture.likelihood.check(ynew, first)
-    rest = ynew[log_density != -np.inf]
-    if sentence is not None and rest.size and mixture.likelihood.check(rest, first) is not None:
+    # Of parameters that differ between draws, the first ones.
+    given = {k: v if v.shape == ynew.shape else np.ravel(v)[0] for k, v in mixture.params.items()}
+    sentence, rest = mixture.likelihood.check(ynew, given), np.flatnonzero(log_density != -np.inf)
+    own = select_params(given, rest, ynew.size)
+    if sentence is not None and rest.size and mixture.likelihood.check(ynew[rest], own) is not None:
         raise AugmentationError(f"ynew ({mixture.likelihood.name}): {sentence}")

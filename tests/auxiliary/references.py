@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr
+from scipy.special import gammaln, kve, log_ndtr
 
 from pymc_augconj.auxiliary import generalized_inverse_gaussian as gig
 from pymc_augconj.auxiliary import truncated_normal as tn
@@ -19,36 +19,27 @@ from pymc_augconj.auxiliary.laplace_transform.quantiles import quantile_tilted
 from pymc_augconj.auxiliary.polya_gamma import distribution as pg
 from pymc_augconj.typing import Array
 
-SECOND_DIFFERENCE_BELOW = 1e5  # of √(p² + ω²): above it an expansion is the more accurate
+
+def _log_bessel(nu: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
+    """Return log ∫ x^{−ν−1} exp(−(a x + b/x)/2) dx, ν any real number if a > 0, by SciPy's K_ν."""
+    nu, a, b = np.broadcast_arrays(nu, a, b)
+    omega = np.sqrt(a) * np.sqrt(b)
+    with np.errstate(all="ignore"):
+        general = np.log(2.0 * kve(nu, omega)) - omega + 0.5 * nu * np.log(a / b)
+        return np.where(a > 0.0, general, gammaln(nu) - nu * np.log(0.5 * b))
 
 
-def var_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """Var x = (b/a) (K_{p+2}/K_p − (K_{p+1}/K_p)²); +∞ at a = 0, p ≥ −2."""
-    p, a, b = gig._checked(p, a, b)
-    first, second = gig._log_mean(p, a, b), gig._log_mean(p + 1.0, a, b)
-    infinite = np.isinf(second)
-    first, second = np.where(infinite, 0.0, first), np.where(infinite, 0.0, second)
-    # log E x² − 2 log E x, the second difference of log K in p; its second derivative, by the
-    # leading terms of Debye's expansion, where the difference has lost its digits.
-    order = p + 1.0
-    r = np.maximum(np.hypot(order, np.sqrt(a) * np.sqrt(b)), 1.0)
-    asymptotic = 1.0 / r - 0.5 / r**2 + (order / r**2) ** 2
-    log_excess = np.where(r > SECOND_DIFFERENCE_BELOW, asymptotic, second - first)
-    with np.errstate(over="ignore"):
-        value = np.exp(2.0 * first) * np.expm1(log_excess)
-    return np.where(infinite, np.inf, value)
+def moment_generalized_inverse_gaussian(k: int, nu: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
+    """Return E xᵏ of GIG(−ν, a, b), +∞ at a = 0 and k ≥ ν."""
+    value = np.exp(_log_bessel(np.subtract(nu, k), a, b) - _log_bessel(nu, a, b))
+    return np.where((np.asarray(a) > 0.0) | (np.asarray(nu) > k), value, np.inf)
 
 
 def log_laplace_generalized_inverse_gaussian(
-    p: ArrayLike, a: ArrayLike, b: ArrayLike, t: ArrayLike
+    nu: ArrayLike, a: ArrayLike, b: ArrayLike, t: ArrayLike
 ) -> Array:
-    """Return log E exp(−t x), by the normalisers at a + 2t and at a; +∞ where it diverges."""
-    p, a, b = gig._checked(p, a, b)
-    p, a, b, t = np.broadcast_arrays(p, a, b, np.asarray(t, dtype=float))
-    tilted = a + 2.0 * t
-    finite = (tilted > 0.0) | ((tilted == 0.0) & (p < 0.0))
-    value = gig._log_normalizer(p, np.where(finite, tilted, 1.0), b) - gig._log_normalizer(p, a, b)
-    return np.where(finite, value, np.inf)
+    """Return log E exp(−t x), by the normalisers at a + 2t ≥ 0 and at a."""
+    return _log_bessel(nu, np.add(a, 2.0 * np.asarray(t)), b) - _log_bessel(nu, a, b)
 
 
 def mean_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:

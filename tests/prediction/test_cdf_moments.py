@@ -10,7 +10,6 @@ from pymc_augconj.likelihoods.generic import GenericLikelihood
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
-    GroupedMixture,
     moments_of_y,
 )
 
@@ -40,7 +39,7 @@ def test_density_says_nothing(likelihood):
 
 def test_over_a_gaussian_predictor(likelihood):
     mixture = GaussianMixture(likelihood, MEAN, np.full(3, 0.25), {"sigma": np.array(0.7)})
-    mean, var = moments_of_y(mixture, 3)
+    mean, var = moments_of_y(mixture)
     np.testing.assert_allclose(mean, MEAN, atol=1e-4)
     np.testing.assert_allclose(var, 0.25 + 0.49, rtol=1e-4)
 
@@ -48,14 +47,18 @@ def test_over_a_gaussian_predictor(likelihood):
 def test_over_draws(likelihood):
     eta = MEAN + np.array([[-0.5], [0.5]])
     mixture = DrawnMixture(likelihood, eta[None], {"sigma": np.array([[0.7]] * 2)})
-    mean, var = moments_of_y(mixture, 3)
+    mean, var = moments_of_y(mixture)
     np.testing.assert_allclose(mean, MEAN, atol=1e-4)
     np.testing.assert_allclose(var, 0.25 + 0.49, rtol=1e-4)
 
 
 def test_with_a_parameter_for_each_input(likelihood):
     sigma = np.array([0.5, 2.0, 0.5])
-    mixture = GaussianMixture(likelihood, MEAN, np.full(3, 0.25), {"sigma": np.array(1.0)})
-    mean, var = moments_of_y(GroupedMixture(mixture, {"sigma": sigma}), 3)
-    np.testing.assert_allclose(mean, MEAN, atol=1e-3)
-    np.testing.assert_allclose(var, 0.25 + sigma**2, rtol=1e-4)
+    draws = MEAN + np.array([[-0.5], [0.5]])
+    for mixture in (
+        GaussianMixture(likelihood, MEAN, np.full(3, 0.25), {"sigma": sigma}),
+        DrawnMixture(likelihood, draws[None], {"sigma": sigma}),
+    ):
+        mean, var = moments_of_y(mixture)
+        np.testing.assert_allclose(mean, MEAN, atol=1e-3)
+        np.testing.assert_allclose(var, 0.25 + sigma**2, rtol=1e-4)

@@ -338,9 +338,9 @@ def test_delta_of_nearly_gaussian_tilted_distributions():
 def test_expectation_on_the_nodes():
     density = DENSITIES["student_t"][0](np.array([0.5, 20.0]))
     found = tilted_moments(density, np.zeros(2), np.ones(2))
-    mean = found.quadrature.expect(lambda f, sites: f)
+    mean = found.panels.expect(lambda f, sites: f)
     np.testing.assert_allclose(mean, found.mean, atol=1e-12)
-    np.testing.assert_allclose(found.quadrature.expect(lambda f, sites: np.ones_like(f)), 1.0)
+    np.testing.assert_allclose(found.panels.expect(lambda f, sites: np.ones_like(f)), 1.0)
 
 
 def test_parameters_by_site():

@@ -266,18 +266,18 @@ def of(name, value):
 
 CHANGES = {
     "a site is missing": without("h"),
-    "a covariance is missing": without("scale.0"),
+    "a covariance is missing": without("_latents.prior.blocks.0.array"),
     "sites of other observations": of("lam", lambda lam: lam[:-1]),
-    "a covariance of other inputs": of("scale.0", lambda K: K[:-1]),
-    "a mean of another latent": of("mean.0", lambda m: m[:-1]),
-    "an index that is out of range": entry("full.0.index", 10**6),
+    "a covariance of other inputs": of("_latents.prior.blocks.0.array", lambda K: K[:-1]),
+    "a mean of another latent": of("_latents.means.0.constant", lambda m: m[:-1]),
+    "an index that is out of range": entry("_latents.prior.full_maps.0.index", 10**6),
     "a number that is none": entry("h", np.nan),
     "words in the place of numbers": of("h", lambda h: h.astype(str)),
     "no JSON": of("meta", lambda meta: np.array(str(meta)[1:])),
     "another format": of(
         "meta", lambda meta: np.array(json.dumps({**json.loads(str(meta)), "format": 9}))
     ),
-    "objects": of("offset", lambda offset: offset.astype(object)),
+    "objects": of("_latents.prior.offset", lambda offset: offset.astype(object)),
 }
 
 

@@ -24,6 +24,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
+    ORDERS,
     logpdf_generalized_inverse_gaussian,
     random_generalized_inverse_gaussian,
 )
@@ -252,7 +253,6 @@ def _invert(share: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarra
     return x
 
 
-SMOOTHNESS = (0.5, 1.5, 2.5)
 LOGISTIC_POWERS = (1.0, 2.0)
 GRID = np.geomspace(1e-4, 1e6, 21)  # in units of the scale, where log φ = −1
 TOLERANCE = 1e-8
@@ -292,10 +292,10 @@ class InverseGaussianTilts:
         return np.log1p(polynomial) - z
 
     def random(self, rng: Generator, r: Array) -> Array:
-        return random_generalized_inverse_gaussian(rng, -self.nu, 2.0 * r, self.b)
+        return random_generalized_inverse_gaussian(rng, self.nu, 2.0 * r, self.b)
 
     def logpdf(self, omega: Array, r: Array) -> Array:
-        return logpdf_generalized_inverse_gaussian(omega, -self.nu, 2.0 * r, self.b)
+        return logpdf_generalized_inverse_gaussian(omega, self.nu, 2.0 * r, self.b)
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,7 @@ def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
 
 def _candidates(log_phi: Callable[[Array], Array], scale: float, at: float) -> Iterator[KnownTilts]:
     """Yield a distribution of each family that agrees with φ at the scale and one other point."""
-    for nu in SMOOTHNESS:
+    for nu in ORDERS:
         z = brentq(lambda x, nu=nu: InverseGaussianTilts(nu, 0.5).log_phi(x**2) - at, 1e-6, 60.0)
         yield InverseGaussianTilts(nu, _rounded(0.5 * z**2 / scale))
     for h in LOGISTIC_POWERS:

@@ -22,10 +22,10 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.contract import LikelihoodDensity
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
-from pymc_augconj.quadrature.tilted import Quadrature
+from pymc_augconj.quadrature.tilted import Panels
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, ModelPrior, SiteGroup, tilted_quadratures
+from .objective import EPEvaluation, EPObjective, ModelPrior, SiteGroup, tilted_panels
 from .solve import solve, solve_qp
 
 # The part of a precision that is not the own site's, below which it is rounding.
@@ -64,14 +64,14 @@ class _FixedTilted:
         self._bound, self._evaluation = bound, evaluation
 
     @cached_property
-    def _quadratures(self) -> dict[str, Quadrature]:
+    def _panels(self) -> dict[str, Panels]:
         # On demand, as many likelihoods have no parameters.
         names = [site.name for site in self._bound.family.model.sites]
-        found = tilted_quadratures(self._bound.objective, self._evaluation)
+        found = tilted_panels(self._bound.objective, self._evaluation)
         return dict(zip(names, found, strict=True))
 
     def value(self, site: Site, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        return self._quadratures[site.name].expect(LikelihoodDensity(site.likelihood, y, params))
+        return self._panels[site.name].expect(LikelihoodDensity(site.likelihood, y, params))
 
 
 def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:

@@ -37,7 +37,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.contract import LikelihoodDensity, site_moments
-from pymc_augconj.quadrature.tilted import Quadrature, Tilted, tilted_moments
+from pymc_augconj.quadrature.tilted import Panels, Tilted, tilted_moments
 from pymc_augconj.typing import Array
 
 # First sites of a flat prior are widened by this factor in precision, so many times at most, while
@@ -192,17 +192,17 @@ def log_gaussian_site(h: Array, lam: Array, mean: Array, var: Array) -> Array:
     return mean * (r + 0.5 * lam * mean) + 0.5 * (r**2 * var / (1.0 + growth) - np.log1p(growth))
 
 
-def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrature]:
-    """Return the nodes and weights of the tilted distributions, one object for each group."""
-    if at.tilted.quadrature is not None:
-        return [at.tilted.quadrature]
-    quadratures = []
+def tilted_panels(objective: EPObjective, at: EPEvaluation) -> list[Panels]:
+    """Return the panels of the tilted distributions, one object for each group."""
+    if at.tilted.panels is not None:
+        return [at.tilted.panels]
+    found = []
     for group in objective.groups:
         mean, var = at.cavity_mean[group.rows], at.cavity_var[group.rows]
-        quadrature = tilted_moments(group.density, mean, var, power=objective.power).quadrature
-        assert quadrature is not None  # only a closed form has none
-        quadratures.append(quadrature)
-    return quadratures
+        panels = tilted_moments(group.density, mean, var, power=objective.power).panels
+        assert panels is not None  # only a closed form has none
+        found.append(panels)
+    return found
 
 
 #: Called after every sweep.

@@ -197,10 +197,13 @@ class RowFunction:
             scalars = {name: params[name].reshape(()) for name in self._scalars}
             return self._evaluate(vectors, scalars).reshape(shape)
         # Numbers that differ between draws: one evaluation for each.
-        columns = [np.broadcast_to(params[name], shape).ravel() for name in self._scalars]
-        distinct, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        order = np.argsort(which.ravel(), kind="stable")
-        ends = np.cumsum(np.bincount(which.ravel(), minlength=len(distinct)))
+        table = np.stack(np.broadcast_arrays(*(params[name] for name in self._scalars)), axis=-1)
+        distinct, which = np.unique(
+            table.reshape(-1, len(self._scalars)), axis=0, return_inverse=True
+        )
+        which = np.broadcast_to(which.reshape(table.shape[:-1]), shape).ravel()
+        order = np.argsort(which, kind="stable")
+        ends = np.cumsum(np.bincount(which, minlength=len(distinct)))
         found = np.empty(order.size)
         # All ends, so that no rows are no part.
         for values, members in zip(distinct, np.split(order, ends)[:-1], strict=True):

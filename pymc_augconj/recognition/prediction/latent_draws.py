@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,15 @@ from pymc_augconj.recognition.processes.other_graphs import data_as_constants
 
 from .evaluate import BatchFunction, batch_function, unconstrained_function, value_at_zero
 from .new_inputs import NewPredictors
+
+
+@dataclass(frozen=True)
+class AffineMean:
+    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c, flat."""
+
+    constant: np.ndarray
+    #: T_c by the name of the latent c, shape (total_size, total_size_c).
+    matrices: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class LatentMeans:
@@ -39,23 +48,21 @@ class LatentMeans:
             if block.whitened and block.name not in without and block.name in model.named_vars
         }
 
-    def affine(self, point: Point) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Return the mean of every latent at θ, as a constant and matrices.
-
-        value = innovation + constant + Σ matrix @ value of the other latent, flattened.
-        """
-        found: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+    def affine(self, point: Point) -> list[AffineMean]:
+        """Return the mean of every latent at θ."""
+        found = []
         for block in self._blocks:
             mean, read = self._reads(block)
             if mean is None:
                 size = 0 if block.name in self._without else block.total_size
-                found.append((np.zeros(size), {}))
+                found.append(AffineMean(np.zeros(size)))
                 continue
             fixed = {**point, **{key: np.zeros(shape) for key, (_, shape) in read.items()}}
             constant, matrices = affine_parts(
                 partial(_at, mean, fixed), {key: shape for key, (_, shape) in read.items()}
             )
-            found.append((constant, {read[key][0]: matrix for key, matrix in matrices.items()}))
+            of_others = {read[key][0]: matrix for key, matrix in matrices.items()}
+            found.append(AffineMean(constant, of_others))
         return found
 
     def values(self, point: Point, innovations: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -200,7 +207,7 @@ def predictors_of_draws(
     draws: Mapping[str, np.ndarray],
     processes: Sequence[NewProcess],
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return η, (P, S, new inputs), and the likelihood's parameters, (S, 1), for every draw.
+    """Return η, (P, S, new inputs), and the likelihood's parameters, (S, 1) or (new inputs,).
 
     ``draws`` has the hyperparameters and the latents in the predictors.
     """
@@ -223,7 +230,10 @@ def predictors_of_draws(
                 for s in members:
                     eta[p, s] += row @ innovation_of_draw(lgm.blocks[i], lgm, point, draws, int(s))
         for name, value in read.params(point).items():
-            params.setdefault(name, np.empty((size, 1)))[members] = value
+            if value.ndim:
+                params[name] = value
+            else:
+                params.setdefault(name, np.empty((size, 1)))[members] = value
     return eta, params
 
 

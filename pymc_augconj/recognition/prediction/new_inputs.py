@@ -72,11 +72,6 @@ class NewPredictors:
     def likelihood(self) -> MultiLikelihood:
         return self.site.likelihood
 
-    @property
-    def varying(self) -> dict[str, np.ndarray]:
-        """The parameters given for each new input, of shape (P,)."""
-        return {name: value for name, value in self.overrides.items() if value.ndim}
-
     def other_entries(self) -> list[str]:
         """Return the variables of a posterior of the other latents that enter some predictor."""
         return [
@@ -86,15 +81,12 @@ class NewPredictors:
         ]
 
     def params(self, point: Point) -> dict[str, np.ndarray]:
-        """Return the likelihood's parameters, each a scalar array.
-
-        For those in :attr:`varying` it is the value at the first new input.
-        """
+        """Return the likelihood's parameters, scalar arrays; (P,) if given for each new input."""
         found = {}
         for name, value in self.site.params(point).items():
-            value = self.overrides.get(name, np.asarray(value, dtype=float))
-            if name in self.varying:
-                value = value[:1]  # replaced by those of each input
+            if name in self.overrides:
+                found[name] = self.overrides[name]
+                continue
             if not _is_constant(np.ravel(value)):
                 raise AugmentationError(
                     f"the parameter {name!r} of {self.site.name!r} differs between observations; "
@@ -137,7 +129,7 @@ class NewPredictors:
             else:
                 offset = self._offset(p, point, through, {k: m for k, (m, _) in means.items()})
             if self.is_log_mean and (self.new_offset is not None or "alpha" in self.overrides):
-                offset = offset - np.log(self.varying.get("alpha", self.params(point)["alpha"]))
+                offset = offset - np.log(self.params(point)["alpha"])
                 if self.new_offset is None:  # which has that of the observations
                     offset = offset + np.log(np.ravel(self.site.params(point)["alpha"])[0])
             found.append(NewPredictor(through, offset, rows))

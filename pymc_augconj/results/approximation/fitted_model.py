@@ -22,6 +22,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.prediction.latent_draws import AffineMean
 from pymc_augconj.recognition.processes.other_graphs import checksums, sums_of_arrays
 from pymc_augconj.typing import Array
 
@@ -124,15 +125,6 @@ def inducing_name(name: str) -> str:
 def inducing_inputs_name(name: str) -> str:
     """Return the name of the inducing inputs of a process, in the data of draws."""
     return f"{inducing_name(name)}_inputs"
-
-
-@dataclass(frozen=True)
-class AffineMean:
-    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c."""
-
-    constant: Array
-    # T_c by the name of the latent c, shape (total_size, total_size_c).
-    matrices: dict[str, Array] = field(default_factory=dict)
 
 
 class LazyMeans(Sequence[AffineMean]):

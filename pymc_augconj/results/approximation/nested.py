@@ -20,7 +20,6 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, Latent
 from pymc_augconj.typing import Array, Generator
 
 from .fitted_model import (
-    AffineMean,
     FittedLatents,
     PointwiseLogLikelihood,
     require_data_of_fit,
@@ -124,7 +123,7 @@ class NestedApproximation(Fit):
     # -- moments ----------------------------------------------------------------------------------
 
     def _latents(self, given: Given) -> FittedLatents:
-        means = [AffineMean(*part) for part in self._means.affine(given.point)]
+        means = self._means.affine(given.point)
         return FittedLatents(given.prior, self.nested.priors.groups, self.nested.solver, means)
 
     @cached_property

@@ -26,13 +26,16 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import constrained
-from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
+from pymc_augconj.recognition.prediction.latent_draws import (
+    AffineMean,
+    LatentDraws,
+    LatentMeans,
+)
 from pymc_augconj.recognition.processes.other_graphs import checksums
 from pymc_augconj.typing import Array, Generator
 
 from .approximation import Approximation
 from .fitted_model import (
-    AffineMean,
     Fingerprint,
     FittedLatents,
     Labels,
@@ -246,15 +249,12 @@ def _means(
     model: Any, lgm: LatentGaussianModel, outcome: FitOutcome, processes: Mapping[str, ProcessPrior]
 ) -> list[AffineMean]:
     """Return the prior mean of each latent; of a process, at its inducing inputs."""
-    found = []
-    parts = LatentMeans(model, lgm, outcome.point, processes).affine(outcome.point)
-    for block, part in zip(lgm.blocks, parts, strict=True):
+    found = LatentMeans(model, lgm, outcome.point, processes).affine(outcome.point)
+    for i, block in enumerate(lgm.blocks):
         if block.name in processes:
             Z = outcome.inducing[block.name]
             mean = processes[block.name].mean(outcome.point, Z)
-            found.append(AffineMean(np.tile(mean, block.copies)))
-        else:
-            found.append(AffineMean(*part))
+            found[i] = AffineMean(np.tile(mean, block.copies))
     return found
 
 
