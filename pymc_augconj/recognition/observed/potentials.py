@@ -396,21 +396,23 @@ def _constraint(
     lower: Any = 0.0
     upper: Any = np.inf
     if isinstance(transform, Ordered):
-        sigma = pt.broadcast_to(sigma, latent.shape)
-        x, sigma = (v if transform.ascending else v[..., ::-1] for v in (x, sigma))
-        steps, scale = x[..., 1:] - x[..., :-1], sigma[..., 1:] + sigma[..., :-1]
+        if not transform.positive and (mu.ndim == 0 or mu.type.broadcastable[-1]):
+            mu = 0.0 * sigma  # Steps have no mean, even one of latents.
+        parts = [pt.broadcast_to(v, latent.shape) for v in (x, mu, sigma)]
+        if not transform.ascending:
+            parts = [v[..., ::-1] for v in parts]
         if transform.positive:
-            steps = pt.concatenate([x[..., :1], steps], axis=-1)
-            scale = pt.concatenate([sigma[..., :1], scale], axis=-1)
-        x, mu, sigma = steps, pt.constant(0.0), scale
+            parts = [pt.concatenate([pt.zeros_like(v[..., :1]), v], axis=-1) for v in parts]
+        x, mu = (v[..., 1:] - v[..., :-1] for v in parts[:2])
+        sigma = parts[2][..., 1:] + parts[2][..., :-1]
     else:
         lower, upper = transform.args_fn(*rv.owner.inputs)
         lower, upper = -np.inf if lower is None else lower, np.inf if upper is None else upper
     lower, upper = (pt.as_tensor(bound).astype("float64") for bound in (lower, upper))
-    if depends_on(in_innovations(model, [mu], latents), [other.input for other in latents]):
-        mu = pt.clip(0.0, lower, upper)
-    centre, scale, _ = _between(mu, sigma, lower, upper)
-    x, lower, upper = ((v - centre) / scale for v in (x, lower, upper))
+    # Where the mean has latents, their spread is that of x for small σ.
+    if not depends_on(in_innovations(model, [mu], latents), [other.input for other in latents]):
+        centre, scale, _ = _between(mu, sigma, lower, upper)
+        x, lower, upper = ((v - centre) / scale for v in (x, lower, upper))
     zero = pt.constant(0.0)
     graphs = {"lower": lower, "upper": upper, "mu": zero, "tau": zero, "log_c": zero}
     found = _observed_as_zero(rv, BoundedNormal(), x, graphs)
