@@ -161,6 +161,18 @@ def test_without_data_a_scale_has_its_prior(prior):
         assert (abs(z) < 5.0) == (truth == 2.0 or p == 0.5)
 
 
+@pytest.mark.parametrize("of_latents", [False, True])
+def test_bounds_follow_a_scale_unless_the_mean_has_latents(of_latents):
+    """About a mean m ~ N(0, 1), x has a spread of one as σ goes to zero."""
+    with pm.Model() as model:
+        mean = pm.Normal("m") if of_latents else 0.0
+        within = {"transform": transforms.Interval(-1.0, None), "initval": [0.0, 0.0]}
+        b = pm.Normal("b", mean, pm.HalfNormal("s"), shape=2, **within)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+    (site,) = (s for s in pac.recognize(model).model.sites if s.is_prior)
+    assert ("s_log__" in site.params.names) == (not of_latents)
+
+
 @pytest.mark.parametrize(
     ("name", "count", "counts"),
     [
