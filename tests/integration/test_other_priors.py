@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import arviz as az
 import mpmath
 import numpy as np
 import pymc as pm
 import pytest
 from pymc.distributions import transforms
+from scipy.special import ndtri
 
 import pymc_augconj as pac
 
@@ -103,12 +107,15 @@ def test_a_truncated_prior_of_learned_mean_has_its_density_in_a_tail(mu, bounds)
     found = pac.recognize(model)
     (site,) = (site for site in found.model.sites if site.name == "b")
     point = {**found.start, "mean": np.array(mu), "sd_log__": np.array(np.log(0.7))}
-    eta = np.array([[0.1, 0.4]]) if upper != 0 else np.array([[-0.1, -0.4]])
-    ours = site.likelihood.log_density(site.y(point), eta, site.params(point))
+    x = np.array([[0.1, 0.4]]) if upper != 0 else np.array([[-0.1, -0.4]])
+    params, name = site.params(point), "lower" if lower is not None else "upper"
+    # The predictor is x relative to a mean and a spread.
+    scale = (mu - bounds[name == "upper"]) / (params["mu"] - params[name])
+    ours = site.likelihood.log_density(site.y(point), (x - mu) / scale + params["mu"], params)
     with mpmath.workdps(80):
         low, high = -mpmath.inf if lower is None else lower, mpmath.inf if upper is None else upper
         mass = mpmath.log(mpmath.ncdf(high, mu, 0.7) - mpmath.ncdf(low, mu, 0.7))
-        expected = [float(mpmath.log(mpmath.npdf(float(x), mu, 0.7)) - mass) for x in eta[0]]
+        expected = [float(mpmath.log(mpmath.npdf(float(at), mu, 0.7)) - mass) for at in x[0]]
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
@@ -129,6 +136,41 @@ def test_held_sites_of_a_prior_follow_its_scale(distribution, scale, shape):
     ours = site.likelihood.log_density(site.y(point), z, site.params(point))
     theirs = distribution.dist(mu=0.3, **{scale: 0.01}, **shape)
     np.testing.assert_allclose(ours, pm.logp(theirs, 0.3 + 0.01 * z[0]).eval(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        partial(pm.TruncatedNormal, mu=0.0, lower=0.0),
+        partial(pm.ExGaussian, mu=0.0, nu=1.0),
+        partial(pm.Normal, mu=0.0, transform=transforms.ordered, initval=np.arange(4.0)),
+    ],
+    ids=["TruncatedNormal", "ExGaussian", "ordered Normal"],
+)
+def test_without_data_a_scale_has_its_prior(prior):
+    with pm.Model() as model:
+        b = prior("b", sigma=pm.LogNormal("s", 0.0, 2.0), shape=4)
+        pm.Normal("y", b, 1e6, observed=np.zeros(4))
+    log_s = np.log(draws_of(model, 6000)["s"].values)
+    for p, truth in itertools.product((0.05, 0.5, 0.95), (2.0, 3.0)):
+        below = (log_s < truth * ndtri(p)).astype(float)
+        size = float(az.ess(below))
+        assert size > ENOUGH
+        z = (below.mean() - p) / np.sqrt(p * (1.0 - p) / size)
+        # A prior half as wide again is told apart, but not by its median.
+        assert (abs(z) < 5.0) == (truth == 2.0 or p == 0.5)
+
+
+@pytest.mark.parametrize("of_latents", [False, True])
+def test_bounds_follow_a_scale_unless_the_mean_has_latents(of_latents):
+    """About a mean m ~ N(0, 1), x has a spread of one as σ goes to zero."""
+    with pm.Model() as model:
+        mean = pm.Normal("m") if of_latents else 0.0
+        within = {"transform": transforms.Interval(-1.0, None), "initval": [0.0, 0.0]}
+        b = pm.Normal("b", mean, pm.HalfNormal("s"), shape=2, **within)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+    (site,) = (s for s in pac.recognize(model).model.sites if s.is_prior)
+    assert ("s_log__" in site.params.names) == (not of_latents)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,13 @@ from pymc_augconj.recognition.graph.dependence import (
     static_shape,
 )
 from pymc_augconj.recognition.graph.derive import log_density_of, with_exact_complements
-from pymc_augconj.recognition.graph.rewrite import Variables, simplify, substitute
+from pymc_augconj.recognition.graph.rewrite import (
+    Variables,
+    down_to_random,
+    is_random,
+    simplify,
+    substitute,
+)
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, Latents, in_innovations
 
 from .affine_parts import find_predictors, with_factors_inside
@@ -251,6 +257,7 @@ def _read(model: ModelIndex, term: TensorVariable, latents: Variables) -> _Readi
     return _Reading(pt.specify_shape(term, shape), size, eta, log_density, parameters.graphs)
 
 
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # Distributions p(x | μ) = p(2μ − x | μ) with a likelihood whose predictor is μ; and the parameter,
 # if there is one, that reflection inverts.
 _REFLECTED = {
@@ -262,18 +269,24 @@ _REFLECTED = {
 
 
 def _log_prior(model: ModelIndex, rv: Variable, x: Variable) -> Variable | None:
-    """Return log p(x); of skew normal x as log p((x − μ)/σ) − log σ, so that sites follow σ.
+    """Return log p(x); of skewed normals as log p(z) − log s of z = (x − m)/s.
 
-    PyMC writes other families of a location and a scale as functions of (x − μ)/σ.
+    So sites follow the scale. PyMC writes other families as functions of (x − μ)/σ.
     """
-    if type(rv.owner.op).__name__ != "SkewNormalRV":
-        return log_density_of(model, rv, x)
-    mu, sigma, alpha = distribution_parameters(rv)
+    match type(rv.owner.op).__name__, distribution_parameters(rv):
+        case "SkewNormalRV", (centre, scale, alpha):
+            standard = pm.SkewNormal.dist(alpha)
+        case "ExGaussianRV", (mu, sigma, nu):
+            centre, scale = mu + nu, pt.sqrt(sigma**2 + nu**2)
+            share = nu / scale
+            standard = pm.ExGaussian.dist(mu=-share, sigma=sigma / scale, nu=share)
+        case _:
+            return log_density_of(model, rv, x)
     z = x.type()
-    density = log_density_of(model, pm.SkewNormal.dist(alpha), z)
+    density = log_density_of(model, standard, z)
     if density is None:
         return None
-    return substitute([density], {z: (x - mu) / sigma})[0] - pt.log(sigma)
+    return substitute([density], {z: (x - centre) / scale})[0] - pt.log(scale)
 
 
 def match_prior(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> ObservedGraph:
@@ -338,22 +351,38 @@ def _bounded(model: ModelIndex, latent: GaussianVariable, latents: Latents) -> O
     params = in_innovations(model, distribution_parameters(rv), latents)
     if depends_on(params, [other.input for other in latents]):
         return None
+    x, params = latent.innovation(), [param.astype("float64") for param in params]
     match type(rv.owner.op).__name__:
         case "UniformRV":
             (lower, upper), mu, tau = params, pt.constant(0.0), pt.constant(0.0)
-            log_c = -pt.log(upper.astype("float64") - lower)
+            log_c = -pt.log(upper - lower)
         case "TruncatedNormalRV":
             mu, sigma, lower, upper = params
-            tau = sigma.astype("float64") ** -2.0
-            low, high = ((bound - mu) / sigma.astype("float64") for bound in (lower, upper))
-            # In the left tail, where Φ has all digits.
-            first, last = pt.switch(low > 0.0, -high, low), pt.switch(low > 0.0, -low, high)
-            log_mass = logdiffexp(_log_normal_cdf(last), _log_normal_cdf(first))
-            log_c = 0.5 * pt.log(tau / np.array(2.0 * np.pi)) - log_mass
+            centre, scale, log_mass = _between(mu, sigma, lower, upper)
+            log_c = -pt.log(sigma) - _HALF_LOG_2PI - log_mass
+            x, tau = (x - centre) / scale, (scale / sigma) ** 2
+            mu, lower, upper = ((at - centre) / scale for at in (mu, lower, upper))
         case _:
             return None
     graphs = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": log_c}
-    return _observed_as_zero(rv, BoundedNormal(), latent.innovation(), graphs)
+    return _observed_as_zero(rv, BoundedNormal(), x, graphs)
+
+
+def _between(mu: Variable, sigma: Variable, lower: Any, upper: Any) -> tuple[Any, Any, Variable]:
+    """Return the mean of a normal variable between bounds, about its spread, and its log mass.
+
+    Sites of x relative to them are as good for any μ and σ.
+    """
+    low, high = ((bound - mu) / sigma for bound in (lower, upper))
+    # In the left tail, where Φ has all digits.
+    first, last = pt.switch(low > 0.0, -high, low), pt.switch(low > 0.0, -low, high)
+    log_mass = logdiffexp(_log_normal_cdf(last), _log_normal_cdf(first))
+    if not any(map(is_random, down_to_random([mu, sigma]))):
+        return 0.0, 1.0, log_mass
+    at_low, at_high = (pt.exp(-0.5 * z**2 - _HALF_LOG_2PI - log_mass) for z in (low, high))
+    away = pt.maximum(pt.maximum(low, -high), 0.0)
+    mean = pt.clip(mu + sigma * (at_low - at_high), lower, upper)
+    return mean, 1.0 / ((1.0 + away) / sigma + 1.0 / (upper - lower)), log_mass
 
 
 def _constraint(
@@ -363,16 +392,27 @@ def _constraint(
     rv, transform = latent.rv, latent.entry_transform
     assert transform is not None
     (x,) = in_innovations(model, [latent.replaced], latents)
+    mu, sigma = (v.astype("float64") for v in distribution_parameters(rv))
     lower: Any = 0.0
     upper: Any = np.inf
     if isinstance(transform, Ordered):
-        x = x if transform.ascending else x[..., ::-1]
-        steps = x[..., 1:] - x[..., :-1]
-        x = pt.concatenate([x[..., :1], steps], axis=-1) if transform.positive else steps
+        if not transform.positive and (mu.ndim == 0 or mu.type.broadcastable[-1]):
+            mu = 0.0 * sigma  # Steps have no mean, even one of latents.
+        parts = [pt.broadcast_to(v, latent.shape) for v in (x, mu, sigma)]
+        if not transform.ascending:
+            parts = [v[..., ::-1] for v in parts]
+        if transform.positive:
+            parts = [pt.concatenate([pt.zeros_like(v[..., :1]), v], axis=-1) for v in parts]
+        x, mu = (v[..., 1:] - v[..., :-1] for v in parts[:2])
+        sigma = parts[2][..., 1:] + parts[2][..., :-1]
     else:
         lower, upper = transform.args_fn(*rv.owner.inputs)
         lower, upper = -np.inf if lower is None else lower, np.inf if upper is None else upper
     lower, upper = (pt.as_tensor(bound).astype("float64") for bound in (lower, upper))
+    # Where the mean has latents, their spread is that of x for small σ.
+    if not depends_on(in_innovations(model, [mu], latents), [other.input for other in latents]):
+        centre, scale, _ = _between(mu, sigma, lower, upper)
+        x, lower, upper = ((v - centre) / scale for v in (x, lower, upper))
     zero = pt.constant(0.0)
     graphs = {"lower": lower, "upper": upper, "mu": zero, "tau": zero, "log_c": zero}
     found = _observed_as_zero(rv, BoundedNormal(), x, graphs)
