@@ -80,7 +80,7 @@ def is_sum(func: Integrand, mean: Array, std: Array) -> bool:
     rng = np.random.default_rng(0)
     moves = np.array([rng.permutation(_FAR_POINTS) for _ in range(P)])
     eta = mean[..., None] + np.maximum(std, 1.0)[..., None] * moves[:, None]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         base = func(mean[..., None], everyone)
         terms = np.array([_along(func, mean, p, eta[p], everyone) - base for p in range(P)])
         difference = np.abs(func(eta, everyone) - base - terms.sum(axis=0))

@@ -59,7 +59,7 @@ def student_cdf(x, r, nu=4.0, sigma=1.3):
 
 
 def matern_logpdf(x, r, a=3.0):
-    return logpdf_generalized_inverse_gaussian(x, -1.5, 2.0 * r, 0.5 * a)
+    return logpdf_generalized_inverse_gaussian(x, 1.5, 2.0 * r, 0.5 * a)
 
 
 def logit_logpdf(x, r):

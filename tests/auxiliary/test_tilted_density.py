@@ -29,7 +29,7 @@ def test_density(r):
     mean, shape = 1.0 / (1.4 * np.sqrt(r)), 1.0 / (2 * 0.7**2)
     for log_phi, expected in (
         (log_phi_logit, logpdf_polya_gamma(2 * x, 1, np.sqrt(r)) + np.log(2)),
-        (log_phi_matern, logpdf_generalized_inverse_gaussian(x, -1.5, 2 * r, 1.5)),
+        (log_phi_matern, logpdf_generalized_inverse_gaussian(x, 1.5, 2 * r, 1.5)),
         (lambda s: -np.sqrt(s) / 0.7, logpdf_inverse_gaussian(x, mean, shape)),
         (lambda s: -2.5 * np.log1p(s / 6.76), gamma.logpdf(x, 2.5, scale=1 / (6.76 + r))),
     ):

@@ -112,11 +112,11 @@ class BlockMap:
         self._refuse_too_large()
         if self._dependence == "discrete" or found is not None:
             return GeneralMap(product)
+        if not product.names:
+            return FixedMap(DenseMap(product.matrix(points[0])))
         transposed = self._transposed()
         reference = self._reference(transposed)
         matrix = product.matrix(reference)
-        if not product.names:
-            return FixedMap(DenseMap(matrix))
         make = partial(ScaledColumns, product, transposed, matrix, reference)
         columns = make(np.zeros(len(matrix), dtype=bool))
         if self._holds(columns, reference):

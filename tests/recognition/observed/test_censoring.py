@@ -10,7 +10,7 @@ from scipy.special import expit, log_ndtr
 
 import pymc_augconj as pac
 from pymc_augconj.prediction.moments import response_moments
-from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.quadrature.expectation import gaussian_cubature
 from pymc_augconj.recognition.observed.rows import RowFunction
 
 N = 5
@@ -145,11 +145,10 @@ def test_expectations_and_their_derivatives_are_finite_far_out(reading, mean):
 
     def expect(shift=0.0, more=0.0):
         def log_density(eta, which):
-            return likelihood.log_density(y[which, None], eta[None], params)
+            return likelihood.log_density(y[which, None], eta, params)
 
-        return gaussian_expectation(
-            log_density, np.full(N, mean + shift), np.full(N, 0.16 + more), rtol=1e-12
-        )
+        at = np.full((1, N), mean + shift), np.full((1, 1, N), 0.16 + more)
+        return [np.squeeze(found) for found in gaussian_cubature(log_density, *at, rtol=1e-12)]
 
     value, by_mean, by_var = expect()
     assert np.isfinite(value).all()
