@@ -41,7 +41,7 @@ def precision_prior(block: LatentBlock, entries: Array) -> PrecisionPrior:
 class _OfPrecision(Op):
     """An operation of NumPy on the entries of Q, or on what makes these, and perhaps a vector.
 
-    Its value is NaN, of the last input's shape or a number, where Q is not positive definite.
+    Its value is NaN where Q is not positive definite: a number, or of the shape of the last input.
     ``type_of`` returns the type of its value, given its inputs, and ``pull`` the derivatives of
     ⟨slope, value⟩ by these, given the inputs, the value and the slope, all as graphs.
     """

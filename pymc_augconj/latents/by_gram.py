@@ -42,8 +42,8 @@ from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import MergedSites, RowGroups, SiteSum
 
-# Multiplications of an entry of a design, half of which are summed; a step has several evaluations
-# with the same sums.
+# Multiplications a row for each pair of dense columns: half by symmetry, and about three evaluations
+# of a step share the sum.
 _OF_SUMS = 0.5 / 3.0
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32

@@ -76,10 +76,11 @@ _FAR_POINTS, _SAME_SUM = np.array([-8.0, -2.5, -0.7, 1.3, 3.0, 9.0]), 1e-9
 def is_sum(func: Integrand, mean: Array, std: Array) -> bool:
     """Return whether g is a sum of functions of one η_p each, far about the means of all sites."""
     P, everyone = len(mean), np.arange(mean.shape[1])
-    # Every predictor moves in another order. Within small deviations every function is a sum.
+    # Every predictor moves in another order. Within small deviations every function is a sum, and
+    # large ones are beyond what some formulas can compute.
     rng = np.random.default_rng(0)
     moves = np.array([rng.permutation(_FAR_POINTS) for _ in range(P)])
-    eta = mean[..., None] + np.maximum(std, 1.0)[..., None] * moves[:, None]
+    eta = mean[..., None] + np.clip(std, 1.0, 3.0)[..., None] * moves[:, None]
     with np.errstate(all="ignore"):
         base = func(mean[..., None], everyone)
         terms = np.array([_along(func, mean, p, eta[p], everyone) - base for p in range(P)])
@@ -99,7 +100,8 @@ def expectation_of_sum(
 ) -> tuple[Array, Array, Array] | None:
     """Return :func:`gaussian_cubature` where g is a sum of functions of one η_p each, else None.
 
-    It takes one rule in one dimension for each p; P may be of any size.
+    It takes one rule in one dimension for each p; P may be of any size. None also where that is
+    not finite.
     """
     P = len(mean)
     var = cov[np.arange(P), np.arange(P)]
@@ -110,11 +112,12 @@ def expectation_of_sum(
         gaussian_expectation(partial(_along, func, mean, p), mean[p], var[p]) for p in range(P)
     )
     values, d_mean, d_var = (np.array(part) for part in zip(*rules, strict=True))
-    return (
+    value, d_cov = (
         values.sum(axis=0) - (P - 1.0) * at_mean,
-        d_mean,
         np.einsum("pq,pn->pqn", np.eye(P), d_var),
     )
+    is_finite = all(np.isfinite(part).all() for part in (value, d_mean, d_cov))
+    return (value, d_mean, d_cov) if is_finite else None
 
 
 #: The largest P: five predictors take 1.6 million nodes, chosen from a grid of ten million.
