@@ -298,7 +298,7 @@ def weight_precision(Phi: Array, lam: Array, work: Array | None = None) -> Array
 
 
 def add_gram(M: Array, rows: Array, lam: Array) -> Array:
-    """Return M + rowsᵀ diag(λ) rows, lower triangle, in place; M is Fortran-ordered."""
+    """Return M + rowsᵀ diag(λ) rows, lower triangle, in place; λ is of either sign."""
     negative = lam < 0.0
     if not negative.any():
         return _add_gram(M, 1.0, rows, lam)

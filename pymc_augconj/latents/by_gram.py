@@ -42,8 +42,8 @@ from .joint import LatentPrior
 from .posterior import Posterior, Solver
 from .rows import MergedSites, RowGroups, SiteSum
 
-# Multiplications a row for each pair of dense columns: half by symmetry, and about three evaluations
-# of a step share the sum.
+# Multiplications for each row and pair of dense columns: half by symmetry, shared by about three
+# evaluations of a step.
 _OF_SUMS = 0.5 / 3.0
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32

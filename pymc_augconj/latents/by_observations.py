@@ -276,7 +276,7 @@ class ObservationSolver(Solver):
     def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
         # Covariances are entries of an inverse where the prior has a sparse precision.
         inverted = [b.total_size for b in blocks if b.entries is not None]
-        # And products of designs.
+        # The covariance of rows is a product of dense designs.
         forming = 0.5 * float(sum(A.size for A in groups.maps or () if isinstance(A, DenseMap)))
         R, of_inverse = float(groups.size), _OF_INVERSE * float(sum(n**2 for n in inverted))
         return R**3 / 3.0 + R**2 * forming + of_inverse

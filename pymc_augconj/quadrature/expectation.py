@@ -120,7 +120,7 @@ def expectation_of_sum(
     return (value, d_mean, d_cov) if is_finite else None
 
 
-#: The largest P: five predictors take 1.6 million nodes, chosen from a grid of ten million.
+#: The largest P, but for sums: five predictors take 1.6 million nodes, of a grid of ten million.
 MOST_PREDICTORS = 4
 # Nodes of one site, of several predictors and of one; a site that has not converged by then (a
 # kink) is not refined further.

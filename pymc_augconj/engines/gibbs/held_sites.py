@@ -138,7 +138,7 @@ class HeldSites:
     ) -> None:
         self.collapsed = dict(collapsed)
         self.size = sum(h.size for h in model.hyperparameters if h.value_name in collapsed)
-        # Priors have walls that scales move, past which sites would jump.
+        # Priors may have walls that scales move, past which sites would jump.
         one = [s for s in model.sites if s.shape[0] == 1 and not s.is_prior]
         known = {s.name: set(s.params.names) for s in one}
         can_follow = [n for n, own in known.items() if n in held and own and own <= set(moving)]

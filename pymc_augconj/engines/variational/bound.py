@@ -31,7 +31,8 @@ are the derivatives of ℓ(m, v) = E[log p(y | η)] above: ∂ℓ/∂m = α, ∂
 A whole step may overshoot; the loop halves it until the bound increases. With P predictors αᵢ is a
 vector and λᵢ a P × P matrix under their joint distribution, unless the expectation is known for
 independent predictors alone. Without a closed form a nested trapezoidal rule of up to four
-predictors has an error of 1e-10, see :mod:`pymc_augconj.quadrature.expectation`.
+predictors, or of any number where log p is a sum over these, has an error of 1e-10, see
+:mod:`pymc_augconj.quadrature.expectation`.
 
 Coordinate ascent on the augmented model has q(f) q(ω), each optimal given the other. The update of
 q(ω) given q(f) is in closed form, and q(f) depends on it through the expected site only. With q(ω)
@@ -375,8 +376,9 @@ def expectations(
     if P > MOST_PREDICTORS:
         raise AugmentationError(
             f"{terms.name}: expected at most {MOST_PREDICTORS} predictors of an observation where "
-            f"a fit needs the expectation of its log density by quadrature, found {P}, which would "
-            f"take some 10^{P} nodes for each; use pac.sample, which is exact without it"
+            "a fit needs the expectation of its log density by quadrature, or one that is a sum of "
+            f"functions of one predictor each, found {P} predictors, which would take some 10^{P} "
+            "nodes; use pac.sample, which is exact without it"
         )
     if rough:
         return gaussian_cubature(log_density, mean, cov, rtol=_ROUGH, most_nodes=_FEW_NODES)

@@ -36,6 +36,8 @@ LARGEST_DENSE_DESIGN = 300_000_000
 
 # Columns that underflow at other points are compared where parameters have moved so little.
 _NEARBY = (0.01, 0.1)
+# Where columns still underflow, it is tried beyond the best point, as seen from the start.
+_FURTHER = (2.0, 3.0)
 
 
 class BlockMap:
@@ -84,10 +86,10 @@ class BlockMap:
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         """Return A as a sum: factors are of shape (), (N, 1) or (1, size); see :class:`.OnTape`."""
-        at, kinked = self._at, self._dependence in ("kinked", "discrete")
+        at, may_differ = self._at, self._dependence in ("kinked", "discrete")
         if isinstance(at, ScaledColumns):
-            kinked |= bool(at.is_zero.any())
-        if kinked and isinstance(at, ScaledColumns | GeneralMap):
+            may_differ |= bool(at.is_zero.any())
+        if may_differ and isinstance(at, ScaledColumns | GeneralMap):
             # Where entries have kinks, or underflow, a structure may not hold elsewhere.
             at = GeneralMap(self._product)
         return at.on_tape(tape, entries)
@@ -142,14 +144,18 @@ class BlockMap:
 
         if n_zeros(start) == 0:
             return start
-        return min((start, *others, *self._wide_points), key=n_zeros)
+        best = min((start, *others, *self._wide_points), key=n_zeros)
+        return min((best, *(self._between(start, best, k) for k in _FURTHER)), key=n_zeros)
+
+    def _between(self, one: Point, other: Point, share: float) -> Point:
+        """Return ``one`` with hyperparameters moved by a share of the way to ``other``."""
+        names = self._product.names
+        return {**one, **{n: (1.0 - share) * one[n] + share * other[n] for n in names}}
 
     def _holds(self, columns: ScaledColumns, reference: Point) -> bool:
-        """Return whether columns keep their shape at all points, each at one where it is seen."""
+        """Return whether only factors of columns differ, with each column seen at two points."""
         others = [point for point in self._points if point is not reference]
-        for share in _NEARBY:
-            moved = {n: (1.0 - share) * reference[n] + share * others[0][n] for n in columns.names}
-            others.append({**reference, **moved})
+        others += [self._between(reference, others[0], share) for share in _NEARBY]
         seen = columns.is_zero.copy()
         for point in others:
             factors = columns.factors(point)

@@ -160,7 +160,6 @@ class ScaledColumns:
         is_fixed: np.ndarray,
     ) -> None:  # fmt: skip
         self._product, self._transposed, self._is_fixed = product, transposed, is_fixed
-        self.names = product.names
         self._fixed = matrix[is_fixed]
         if is_fixed.any():
             matrix = np.asfortranarray(np.where(is_fixed[:, None], 0.0, matrix))
