@@ -17,7 +17,7 @@ from tests.auxiliary.references import (
 
 
 @pytest.mark.parametrize("nu", ORDERS)
-@pytest.mark.parametrize("omega", [0.01, 0.5, 2.0, 30.0, 300.0])
+@pytest.mark.parametrize("omega", [0.01, 0.5, 2.0, 30.0, 1000.0])
 def test_draws_have_the_law(nu, omega, disagreements, ks_rejects):
     rng = np.random.default_rng(1)
     a, b = 2.3, omega**2 / 2.3
@@ -47,12 +47,15 @@ def test_inverse_gamma_limit(nu, ks_rejects):
 
 def test_extreme_parameters_stay_positive():
     rng = np.random.default_rng(4)
-    for nu, a, b in ((0.5, 1e8, 1e8), (1.5, 1e-200, 1e-200), (2.5, 1e200, 1e100)):
+    for nu, a, b in ((0.5, 1e8, 1e8), (2.5, 1e-200, 1e-200), (1.5, 1e100, 1e-80)):
         draws = random_generalized_inverse_gaussian(rng, nu, np.full(500, a), b)
         assert np.all((draws > 0) & np.isfinite(draws))
-        # Narrow about its mean, or with the heavy tail of an inverse gamma.
         mean = mean_generalized_inverse_gaussian(nu, a, b)
-        assert 0.3 * mean < draws.mean() < 3.0 * mean or a < 1.0
+        with mpmath.workdps(700):
+            omega = mpmath.sqrt(mpmath.mpf(a) * mpmath.mpf(b))
+            k = [mpmath.besselk(nu - i, omega) for i in range(3)]
+            relative = float(mpmath.sqrt(k[2] * k[0] / k[1] ** 2 - 1))
+        assert abs(draws.mean() - mean) < 5 * relative * mean / np.sqrt(500)
 
 
 @pytest.mark.parametrize("nu", ORDERS)
