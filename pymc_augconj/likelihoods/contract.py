@@ -386,3 +386,9 @@ def select_params(params: Params, sites: Index, size: int) -> dict[str, Array]:
         varies = value.ndim > 0 and value.shape[-1] == size and size > 1
         chosen[name] = value[..., sites] if varies else value
     return chosen
+
+
+def params_at_nodes(params: Params, sites: Index, size: int) -> dict[str, Array]:
+    """Return the parameters of the chosen sites, to broadcast against several nodes of each."""
+    chosen = select_params(params, sites, size)
+    return {name: value[..., None] if value.ndim else value for name, value in chosen.items()}

@@ -23,7 +23,7 @@ from scipy.special import logsumexp, ndtri
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiDensity, select_params
+from pymc_augconj.likelihoods.contract import MultiDensity, params_at_nodes, select_params
 from pymc_augconj.quadrature.expectation import NODES, WEIGHTS, Integrand, gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
@@ -96,10 +96,8 @@ class GaussianMixture:
         params = select_params(self.params, which, self.mean.size)
         return GaussianMixture(self.likelihood, self.mean[which], self.var[which], params)
 
-    def _columns(self, which: Index) -> Params:
-        """Return the parameters at some inputs, to broadcast against nodes of η."""
-        chosen = select_params(self.params, which, self.mean.size)
-        return {name: value[:, None] if value.ndim else value for name, value in chosen.items()}
+    def _at_nodes(self, which: Index) -> Params:
+        return params_at_nodes(self.params, which, self.mean.size)
 
     def _expect(self, func: Integrand) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
@@ -120,7 +118,7 @@ class GaussianMixture:
         return mean, self._expect(spread)
 
     def _moments_at(self, eta: Array, which: Index) -> tuple[Array, Array]:
-        return response_moments(self.likelihood, eta[None], self._columns(which))
+        return response_moments(self.likelihood, eta[None], self._at_nodes(which))
 
     def _integrated_moments(self) -> tuple[Array, Array]:
         # Smooth functions of η, each costly: one fixed trapezoidal rule, of error below 1e-12.
@@ -138,7 +136,7 @@ class GaussianMixture:
 
     def cdf(self, y: Array) -> Array:
         return self._expect(
-            lambda eta, which: self.likelihood.cdf(y[which, None], eta[None], self._columns(which))
+            lambda eta, which: self.likelihood.cdf(y[which, None], eta[None], self._at_nodes(which))
         )
 
     def log_density(self, y: Array) -> Array:
@@ -150,7 +148,7 @@ class GaussianMixture:
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
 
         def log_density(eta: Array, which: Index) -> Array:
-            params = self._columns(which)
+            params = self._at_nodes(which)
             return self.likelihood.log_density(y[which, None], eta[None], params)
 
         log_terms = log_density(eta, np.arange(y.size)) - 0.5 * nodes**2

@@ -71,7 +71,7 @@ from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.likelihoods.base import Expected, Params
-from pymc_augconj.likelihoods.contract import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiDensity, params_at_nodes
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
@@ -387,14 +387,9 @@ def expectations(
 
 def of_sites(terms: MultiDensity, y: Array, params: Params) -> Integrand:
     """Return log p(y | η) as a function of nodes of η, (P, sites, nodes), and of the sites."""
-    columns = {name: np.asarray(value) for name, value in params.items()}
 
     def log_density(eta: Array, which: Index) -> Array:
-        chosen = {
-            name: value if value.ndim == 0 else np.broadcast_to(value, y.shape)[which, None]
-            for name, value in columns.items()
-        }
-        return terms.log_density(y[which, None], eta, chosen)
+        return terms.log_density(y[which, None], eta, params_at_nodes(params, which, y.size))
 
     return log_density
 

@@ -145,17 +145,17 @@ class BlockMap:
         if n_zeros(start) == 0:
             return start
         best = min((start, *others, *self._wide_points), key=n_zeros)
-        return min((best, *(self._between(start, best, k) for k in _FURTHER)), key=n_zeros)
+        return min((best, *(self._towards(start, best, k) for k in _FURTHER)), key=n_zeros)
 
-    def _between(self, one: Point, other: Point, share: float) -> Point:
-        """Return ``one`` with hyperparameters moved by a share of the way to ``other``."""
+    def _towards(self, one: Point, other: Point, share: float) -> Point:
+        """Return ``one`` with hyperparameters moved by a share of their way to ``other``."""
         names = self._product.names
         return {**one, **{n: (1.0 - share) * one[n] + share * other[n] for n in names}}
 
     def _holds(self, columns: ScaledColumns, reference: Point) -> bool:
         """Return whether only factors of columns differ, with each column seen at two points."""
         others = [point for point in self._points if point is not reference]
-        others += [self._between(reference, others[0], share) for share in _NEARBY]
+        others += [self._towards(reference, others[0], share) for share in _NEARBY]
         seen = columns.is_zero.copy()
         for point in others:
             factors = columns.factors(point)

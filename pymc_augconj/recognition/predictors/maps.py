@@ -217,7 +217,7 @@ class ScaledColumns:
 
     def on_tape(self, tape: TapeBuilder, entries: Entries) -> Terms:
         # As in factors, of columns with entries up to one: products of two may underflow.
-        unit = np.ldexp(1.0, np.frexp(np.abs(self._matrix).max(axis=0))[1])
+        unit = np.ldexp(1.0, np.frexp(self._largest)[1])
         found = self._transposed.on_tape(tape, entries, self._weights)
         reference = tape.constants(self._reference / unit)
         scaled = DenseMap(self._matrix / unit)

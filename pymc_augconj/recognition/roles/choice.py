@@ -70,10 +70,12 @@ def choose_structure(
     try:
         first = _choose(matcher, found, forward)
     except (NotAffineError, UnknownLikelihoodError) as why:
-        # Its covariance alone may depend on Gaussian variables, or factors of other coefficients.
-        if not ((integrated or stand_ins) and all(c.is_independent for c in found)):
+        # Gaussian variables may enter the covariance of an integrated process alone, or be factors
+        # of coefficients with other priors.
+        in_covariance = integrated and isinstance(why, UnknownLikelihoodError)
+        if not ((in_covariance or stand_ins) and all(c.is_independent for c in found)):
             raise
-        first, refusal = _Choice([], {}, []), why
+        first, refusal = _Choice([], {}, []), None if in_covariance else why
     others = [*stand_ins, *found]
     between = [descendants(rv, [c.rv for c in others]) for rv in model.observed_RVs]
     # Likelihoods with an augmentation first, as among Gaussian variables.
@@ -83,7 +85,7 @@ def choose_structure(
         candidates, demoted, matched = _with_other_priors(matcher, first, others, forward, scope)
         if candidates:
             break
-    if refusal is not None and not (candidates or integrated):
+    if refusal is not None and not candidates:
         raise refusal
     for observed in matched:
         if observed.size == 0:
