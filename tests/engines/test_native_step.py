@@ -505,8 +505,20 @@ def column_that_underflows():
     pm.Normal("y", pm.math.dot(DESIGN[:, :8], b), 1.0, observed=reals("y"))
 
 
+def functions_without_any_scale():
+    """All are zero under the long lengthscale that is the mean of its prior."""
+    ls = pm.LogNormal("ls", 0.0, 4.0)
+    b = pm.Normal("b", 0.0, 1.0, shape=8) * pm.math.exp(-0.5 * (np.arange(1.0, 9.0) * ls) ** 2)
+    pm.Normal("y", pm.math.dot(DESIGN[:, :8], b), 1.0, observed=reals("y"))
+
+
 @pytest.mark.parametrize(
-    ("build", "ls"), [(basis_of_learned_width, 99), (column_that_underflows, 1e-4)]
+    ("build", "ls"),
+    [
+        (basis_of_learned_width, 99),
+        (column_that_underflows, 1e-4),
+        (functions_without_any_scale, 0.05),
+    ],
 )
 def test_entries_that_underflow_at_the_start_are_not_lost(build, ls):
     step, loop, point = both(build, tune=0)
@@ -518,7 +530,7 @@ def test_entries_that_underflow_at_the_start_are_not_lost(build, ls):
         ((expected, _),) = python_steps(step, np.random.default_rng(0), point, 1)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, atol=ROUNDING * np.abs(value).max())
-    assert block.steps == (build is column_that_underflows)
+    assert block.steps == (build is not basis_of_learned_width)
 
 
 def factors():

@@ -187,17 +187,25 @@ class BlockMap:
         return SumOfParts.of(coefs, every, self._product.size)
 
     def _holds_elsewhere(self, found: Selection) -> bool:
-        """Return whether rows that are equal at the examined θ are equal at other θ."""
-        if not self._product.names or found.is_one_multiple:
+        """Return whether rows that are equal at the examined θ are equal at other θ.
+
+        Entries of columns that no row takes may have underflowed at the examined θ alone.
+        """
+        product = self._product
+        unused = np.unique(found.index).size < product.size
+        if not product.names or (found.is_one_multiple and not unused):
             return True
-        if self._dependence == "kinked":
+        if self._dependence == "kinked" and not found.is_one_multiple:
             return False
         keys = np.stack([found.index, *found.coefs], axis=1)
         _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         for point in self._wide_points:
-            coef = self._product.once(point, np.ones(self._product.size))
-            if np.isfinite(coef).all() and not np.array_equal(coef, coef[first][group.ravel()]):
-                return False
+            coef = product.once(point, np.ones(product.size))
+            if np.isfinite(coef).all():
+                if not np.array_equal(coef, coef[first][group.ravel()]):
+                    return False
+                if unused and find_selection(product, [*self._points, point]) is None:
+                    return False
         return True
 
     def _refuse_too_large(self) -> None:

@@ -76,7 +76,8 @@ class Predictors:
     def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
         """Return A of every block, with the structure at ``points``."""
         # PyMC's initial point last: hyperparameters that are zero there hide coefficients.
-        wide = self._space.wide_points(points[0])
+        start, space = points[0], self._space
+        wide = [*space.wide_points(start), *space.prior_points(start)]
         points = [*points[1:], points[0]]
         return tuple(
             self._map(latent, graphs, points, wide)
