@@ -32,12 +32,6 @@ class BernoulliLogit(PowersOfSigmoid):
         # A number, not an array of ones, for which PG(1, ·) has draws of its own.
         return np.ones(())
 
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        if isinstance(eta, np.ndarray):
-            return super().log_density(y, eta, params)
-        # One instruction of a tape in place of ten.
-        return -np.logaddexp(0.0, np.where(y > 0, -eta, eta))
-
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         p = expit(eta)
         return p, p * (1.0 - p)

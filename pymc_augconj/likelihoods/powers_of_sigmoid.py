@@ -68,9 +68,8 @@ class PowersOfSigmoid(Likelihood):
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         if not isinstance(eta, np.ndarray):
             # Few instructions of a tape.
-            log_success = -y * np.logaddexp(0.0, -eta)
-            log_failure = -self.failures(y, params) * np.logaddexp(0.0, eta)
-            return self.log_arrangements(y, params) + log_success + log_failure
+            tail = self.trials(y, params) * np.logaddexp(0.0, eta)
+            return self.log_arrangements(y, params) + (y * eta - tail)
         # log σ(η) = min(η, 0) − tail and log σ(−η) = min(−η, 0) − tail.
         tail = self.trials(y, params) * np.log1p(np.exp(-np.abs(eta)))
         log_success = y * np.minimum(eta, 0.0)

@@ -32,7 +32,13 @@ _UFUNCS = {
 
 
 def _log_add_exp(x: Any, y: Any) -> Any:
+    if x.ndim == 0 and not x.index:  # register 0 is the number zero
+        return _softplus(y)
     return np.maximum(x, y) + np.log1p(np.exp(-np.abs(x - y)))
+
+
+def _softplus(x: Registers) -> Registers:
+    return x.applied("Softplus", x)
 
 
 def _log_ndtr(x: Any) -> Any:
@@ -55,7 +61,7 @@ _OF_INDEX = (np.concatenate, np.stack, np.expand_dims, np.broadcast_to)
 # Ufuncs that are made of others.
 _FORMULAS: dict[str, Callable[..., Any]] = {
     "logaddexp": _log_add_exp,
-    "log_expit": lambda x: -_log_add_exp(-x, 0.0),
+    "log_expit": lambda x: -_softplus(-x),
     "log_ndtr": _log_ndtr,
     "ndtr": lambda x: 0.5 * _erfc(x / -math.sqrt(2.0)),
     "xlogy": lambda x, y: np.where(x == 0.0, 0.0, x * np.log(y)),

@@ -63,6 +63,8 @@ _FEW = 4
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
 _OPCODES = {name: code for code, name in enumerate(NAMES)}
+# Numbers that change nothing.
+_NEUTRAL = {_OPCODES["Add"]: (0.0).hex(), _OPCODES["Mul"]: (1.0).hex()}
 # Operations that move entries, with how many of their arguments have these; None for all.
 _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Alloc, AllocDiag, AdvancedSubtensor, DeepCopyOp, DimShuffle, Reshape), 1),
@@ -212,6 +214,10 @@ class TapeBuilder:
         return np.array(found, dtype=np.intp).reshape(shape)
 
     def _instruction(self, *code: int) -> int:
+        # A sum with zero or a product with one would take a loop over rows.
+        neutral = self._constants.get(_NEUTRAL.get(code[0], "")) if self._of_rows else None
+        if neutral in code[1:3]:
+            return sum(code[1:3]) - neutral
         at = self._known.get(code)
         if at is None:
             # Half of them may be dropped.

@@ -107,6 +107,20 @@ def log1p(x: float) -> float:
 
 
 @_inline
+def softplus(x: float) -> float:
+    """Return log(1 + eˣ) = max(x, 0) + log(1 + t), t = e^−|x|; as in :func:`log`, of (1 + t)/2."""
+    t = exp(-abs(x))
+    is_halved = t > math.sqrt(2.0) - 1.0
+    f, divisor = (t - 1.0, 3.0 + t) if is_halved else (t, 2.0 + t)
+    s = f / divisor
+    square, total = s * s, 0.0
+    for c in _LOG:
+        total = total * square + c
+    rest = 2.0 * s + s * square * total
+    return (x if x > 0.0 else 0.0) + (rest + math.log(2.0) if is_halved else rest)
+
+
+@_inline
 def _beyond_stirling(x: float) -> float:
     """Return log Γ(x) − ((x − ½) log x − x + ½ log 2π) for 0 < x < ∞, by a series beyond ten."""
     product = x
@@ -357,7 +371,7 @@ def _run_row(op: int, to: Array, x: Array, y: Array, z: Array) -> None:
             to[k] = 1.0 / (1.0 + exp(-x[k]))
     elif op == 29:
         for k in range(count):
-            to[k] = (x[k] if x[k] > 0.0 else 0.0) + log1p(exp(-abs(x[k])))
+            to[k] = softplus(x[k])
     else:
         for k in range(count):
             to[k] = _operation(op, x[k], y[k], z[k])

@@ -35,12 +35,15 @@ class Design(NamedTuple):
     columns, numbers, multiples : ndarray, shape (most entries, rows)
         The entries of every row: latents, numbers, and registers by which these are multiplied.
         Numbers are zero where there are fewer.
+    shared : ndarray of int, shape (most entries, 2)
+        Whether all rows have the same latent, and the same register.
     """
 
     offsets: Index
     columns: Index
     numbers: Array
     multiples: Index
+    shared: Index
 
 
 class Entries(NamedTuple):
@@ -87,10 +90,16 @@ def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index)
     columns = np.stack([places[slot.latent[own]] for slot in slots])
     multiples = np.stack([slot.factor[own] for slot in slots])
     met = numbers != 0.0
-    # Those that are zero last.
-    by_row = np.argsort(~met, axis=0, kind="stable")[: met.sum(axis=0).max(initial=0)]
-    columns, multiples = (np.take_along_axis(x, by_row, axis=0) for x in (columns, multiples))
-    return Design(offset[own], columns, np.take_along_axis(numbers, by_row, axis=0), multiples)
+    if (most := met.sum(axis=0).max(initial=0)) < len(slots):
+        # Those that are zero last.
+        by_row = np.argsort(~met, axis=0, kind="stable")[:most]
+        numbers, columns, multiples = (
+            np.take_along_axis(x, by_row, axis=0) for x in (numbers, columns, multiples)
+        )
+    shared = [[(x == x[:1]).all() for x in each] for each in zip(columns, multiples, strict=True)]
+    return Design(
+        offset[own], columns, numbers, multiples, np.array(shared, dtype=np.intp).reshape(-1, 2)
+    )
 
 
 def read_entries(

@@ -187,7 +187,7 @@ def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) ->
     for q in range(n_slots):
         numbers, multiples = design.numbers[q, first:], design.multiples[q, first:]
         coefs = all_coefs[q]
-        for k in range(n_rows):
+        for k in range(n_rows if design.shared[q, 1] == 0 else 0):
             coefs[k] = numbers[k] * r[np.uint64(multiples[k])]
     offsets = design.offsets[first:]
     for j in range(x.shape[0]):
@@ -197,9 +197,16 @@ def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) ->
         for k in range(n_rows):
             eta[k] = r[np.uint64(offsets[k])]
         for q in range(n_slots):
-            coefs, columns = all_coefs[q], design.columns[q, first:]
-            for k in range(n_rows):
-                eta[k] += coefs[k] * u[np.uint64(columns[k])]
+            columns, factor, coefs = design.columns[q, first:], 1.0, all_coefs[q]
+            if design.shared[q, 1]:
+                factor, coefs = r[design.multiples[q, 0]], design.numbers[q, first:]
+            if design.shared[q, 0]:
+                factor *= u[columns[0]]
+                for k in range(n_rows):
+                    eta[k] += factor * coefs[k]
+            else:
+                for k in range(n_rows):
+                    eta[k] += factor * coefs[k] * u[np.uint64(columns[k])]
         for k in range(n_rows):
             finite &= abs(eta[k]) < math.inf
     return finite == 1
