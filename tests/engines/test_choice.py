@@ -69,7 +69,13 @@ CHOICES = {
     ),
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
-    "with a scale to learn": (hierarchy, ()),
+    "with a scale to learn": (hierarchy, ("y",)),
+    "with a scale of many groups": (
+        lambda eta: classes(0.0)(
+            eta + pm.Normal("u", 0, pm.HalfNormal("s", 2), shape=60)[np.arange(200) % 60]
+        ),
+        (),
+    ),
     "trials with a scale to learn": (partial(hierarchy, observed=trials), ("y",)),
     "with many scales to learn": (partial(hierarchy, scales=4), ()),
     "probits with many scales": (partial(hierarchy, scales=4, observed=probits), ("y",)),

@@ -93,9 +93,9 @@ def make_design(slots: Sequence[Slot], own: Index, places: Index, offset: Index)
     if (most := met.sum(axis=0).max(initial=0)) < len(slots):
         # Those that are zero last.
         by_row = np.argsort(~met, axis=0, kind="stable")[:most]
-        numbers, columns, multiples = (
-            np.take_along_axis(x, by_row, axis=0) for x in (numbers, columns, multiples)
-        )
+        numbers = np.take_along_axis(numbers, by_row, axis=0)
+        columns = np.take_along_axis(columns, by_row, axis=0)
+        multiples = np.take_along_axis(multiples, by_row, axis=0)
     shared = [[(x == x[:1]).all() for x in each] for each in zip(columns, multiples, strict=True)]
     return Design(
         offset[own], columns, numbers, multiples, np.array(shared, dtype=np.intp).reshape(-1, 2)
