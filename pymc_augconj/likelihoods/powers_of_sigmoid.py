@@ -41,6 +41,8 @@ from .base import Joint, JointWriter, Likelihood, Params, Pattern, Sites, is_cou
 from .registry import register
 
 _LOG_2 = np.log(2.0)
+# Counts from which a table of their functions takes less time.
+_MANY = 500
 
 
 class PowersOfSigmoid(Likelihood):
@@ -187,6 +189,10 @@ class NegativeBinomial(PowersOfSigmoid):
     def log_arrangements(self, y: Array, params: Params) -> Array:
         # log Γ(y + α)/(Γ(α) y!) through the beta function, which does not cancel at large α.
         alpha = params["alpha"]
+        is_common = isinstance(y, np.ndarray) and np.size(alpha) == 1
+        if is_common and y.size > _MANY and (largest := y.max()) < y.size / 4:
+            counts, alpha = np.arange(largest + 1.0), np.reshape(alpha, ())
+            return (-np.log(counts + alpha) - betaln(alpha, counts + 1.0))[y.astype(np.intp)]
         return -np.log(y + alpha) - betaln(alpha, y + 1.0)
 
     def written_log_arrangements(self, math: Any, y: Any, params: Params) -> Any:

@@ -249,3 +249,11 @@ def test_poisson_of_high_rate_far_below():
 def test_far_tails_of_the_density(likelihood, params, y, eta, expected):
     actual = likelihood().log_density(np.array([y]), np.array([eta]), params)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_many_counts_have_the_densities_of_few():
+    likelihood, params = NegativeBinomial(), {"alpha": np.array(1.7)}
+    y = np.random.default_rng(0).negative_binomial(2, 0.2, 1000).astype(float)
+    eta = np.linspace(-2.0, 3.0, y.size)
+    few = [likelihood.log_density(y[k : k + 1], eta[k : k + 1], params) for k in range(y.size)]
+    np.testing.assert_array_equal(likelihood.log_density(y, eta, params), np.concatenate(few))
