@@ -189,8 +189,10 @@ class NegativeBinomial(PowersOfSigmoid):
     def log_arrangements(self, y: Array, params: Params) -> Array:
         # log Γ(y + α)/(Γ(α) y!) through the beta function, which does not cancel at large α.
         alpha = params["alpha"]
-        is_common = isinstance(y, np.ndarray) and np.size(alpha) == 1
-        if is_common and y.size > _MANY and (largest := y.max()) < y.size / 4:
+        # Not registers of a tape.
+        are_numbers = isinstance(y, np.ndarray) and isinstance(alpha, np.ndarray | float)
+        is_common = are_numbers and np.size(alpha) == 1 and y.size > _MANY
+        if is_common and (largest := y.max()) < y.size / 4:
             counts, alpha = np.arange(largest + 1.0), np.reshape(alpha, ())
             return (-np.log(counts + alpha) - betaln(alpha, counts + 1.0))[y.astype(np.intp)]
         return -np.log(y + alpha) - betaln(alpha, y + 1.0)

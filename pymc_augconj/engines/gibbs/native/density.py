@@ -9,7 +9,8 @@ import numpy as np
 from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SCREEN, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
-from pymc_augconj.python_mode.tape_kernel import exp, log, log1p, run_tape
+from pymc_augconj.python_mode.elementary import exp, log, log1p
+from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
 from .compilation import inner, inner_in_any_order, inner_with_arrays

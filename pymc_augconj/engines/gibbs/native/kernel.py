@@ -19,7 +19,8 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
 )
 from pymc_augconj.engines.gibbs.moves.ridges import MOST
 from pymc_augconj.linalg.sparse_kernels import solve
-from pymc_augconj.python_mode.tape_kernel import exp, log1p, run_tape
+from pymc_augconj.python_mode.elementary import exp, log1p
+from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
 from .compilation import inner, inner_with_arrays, outer

@@ -20,7 +20,8 @@ from pymc_augconj.engines.gibbs.elliptical import (
     entry_slices,
 )
 from pymc_augconj.linalg.sparse_kernels import with_pivot
-from pymc_augconj.python_mode.tape_kernel import exp, run_tape
+from pymc_augconj.python_mode.elementary import exp
+from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index, Mask
 
 from . import held
