@@ -50,7 +50,7 @@ from .precisions import (
     read_shared,
 )
 from .row_tapes import RowTapes, join
-from .rows import Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
+from .rows import Drawn, Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
 
 #: Updates of hyperparameters that the loop makes.
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
@@ -91,14 +91,14 @@ class Problem(NamedTuple):
         See :attr:`.LatentPrior.log_flat`.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
-    factors, begin, place, fixed, weights, of, by : ndarray
-        G, flat, g and the constants as a :class:`.Polynomial`.
+    sums : Polynomial
+        G, flat, g and the constants.
     roots : Roots
         Those by which G and g are multiplied.
     moves_predictors, moves_sites : bool
         Whether predictors depend on ``likelihood``, and held sites on ``theta``.
-    number, kind, first, second, log_peak, sites
-        Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
+    drawn, sites
+        Observations that have an ω, see :class:`.Rows`.
     design : Design
         Predictors of rows with an ω, and then of those with held sites.
     held : RowTapes
@@ -133,21 +133,11 @@ class Problem(NamedTuple):
     log_flat: float
     scales: Index
     std: Index
-    factors: Index
-    begin: Index
-    place: Index
-    fixed: Array
-    weights: Index
-    of: Index
-    by: Array
+    sums: Polynomial
     roots: Roots
     moves_predictors: bool
     moves_sites: bool
-    number: Array
-    kind: Index
-    first: Index
-    second: Index
-    log_peak: Index
+    drawn: Drawn
     sites: Index
     design: Design
     held: RowTapes
@@ -245,11 +235,11 @@ def make_problem(
         log_flat=chain.priors.at(point).log_flat,
         scales=np.unique(std),
         std=std[order],
-        **sums._asdict(),
+        sums=sums,
         roots=join_roots(model.blocks, given),
         moves_predictors=any(h.value_name in chain.priors.names for h in own["likelihood"]),
         moves_sites=bool(plan.followed),
-        **sites.drawn._asdict(),
+        drawn=sites.drawn,
         sites=sites.sites,
         design=make_design(slots, sites.not_exact, np.argsort(order), offset),
         held=join(sites.held),
