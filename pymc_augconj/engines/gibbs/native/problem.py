@@ -35,7 +35,6 @@ from .columns import MOVES as MOVES_OF_COLUMNS
 from .columns import Columns, pattern_of_columns, read_columns
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
-    Precisions,
     Roots,
     Shared,
     Spans,
@@ -404,7 +403,7 @@ def _write_values(
 
 def _sums(
     pattern: SparsePattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder,
-    precisions: Precisions,
+    precisions: tuple[Index, ...],
 ) -> Polynomial:  # fmt: skip
     """Return G, flat, with entries of Q; g and the constants."""
     sums, size, n_flat = SumBuilder(), pattern.size, pattern.n_flat
@@ -427,10 +426,11 @@ def _sums(
             place = pattern.positions(*np.divmod(pairs, size))[which]
             factors = rows.factor[met], by_left[met], right.factor[second[met]]
             sums.add(factors, place, product[met], rows.of[met])
-    number, of_q = tape.split(precisions.entries)
-    sums.add((of_q, none, none), pattern.positions(precisions.rows, precisions.cols), number)
+    entries, *places_of_q, log_peak = precisions
+    number, of_q = tape.split(entries)
+    sums.add((of_q, none, none), pattern.positions(*places_of_q), number)
     constants = n_flat + size
-    sums.add((precisions.log_peak, none, none), constants, np.array(number.size > 0))
+    sums.add((log_peak, none, none), constants, np.array(number.size > 0))
     for at, parts in ((constants + 2, rows.base), (constants + 3, rows.bounds)):
         for register, *value in parts:
             sums.add((register, none, none), at, *value)
