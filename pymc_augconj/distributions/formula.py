@@ -20,7 +20,6 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs, toposort
-from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
@@ -232,10 +231,7 @@ def _rewritten(node: Apply, inputs: list[Variable], without_axes: bool) -> Varia
     if without_axes and not isinstance(node.op, Elemwise):
         # Axes prepended for broadcasting, or a check of parameters.
         return inputs[0]
-    scalar_op = getattr(node.op, "scalar_op", None)
-    if isinstance(scalar_op, Composite):
-        return _unfused(scalar_op, inputs, without_axes)
-    name = type(scalar_op).__name__
+    name = type(getattr(node.op, "scalar_op", None)).__name__
     if name == "Log" and _is_cosh(inputs[0]):
         # cosh overflows where its logarithm is still small.
         (x,) = inputs[0].owner.inputs
@@ -249,18 +245,6 @@ def _rewritten(node: Apply, inputs: list[Variable], without_axes: bool) -> Varia
         if name == "Cast":
             return inputs[0]
     return node.op(*inputs)
-
-
-def _unfused(composite: Composite, inputs: list[Variable], without_axes: bool) -> Variable:
-    """Replace a fused operation by its parts, which exist for every type of number."""
-    parts = dict(zip(composite.fgraph.inputs, inputs, strict=True))
-    for inner in composite.fgraph.toposort():
-        arguments = [
-            parts[p] if p in parts else pt.constant(np.asarray(p.data)) for p in inner.inputs
-        ]
-        node = Elemwise(inner.op).make_node(*arguments)
-        parts[inner.outputs[0]] = _rewritten(node, arguments, without_axes)
-    return parts[composite.fgraph.outputs[0]]
 
 
 def _is_cosh(graph: Variable) -> bool:

@@ -330,16 +330,10 @@ class TapeBuilder:
         name = type(node.op.scalar_op).__name__
         if name in ("Add", "Mul"):
             return reduce(partial(self.apply, name), arguments)
-        if name == "Second":
-            shape = np.broadcast_shapes(*(x.shape for x in arguments))
-            return np.broadcast_to(arguments[1], shape)
         if name == "Cast":
             name = "Identity" if _keeps_values(node) else "Trunc"
         if name == "Identity":
             return arguments[0]
-        if name == "Clip":
-            x, lower, upper = arguments
-            return self.apply("Maximum", self.apply("Minimum", x, upper), lower)
         if name in ("AND", "OR", "Invert") and any(v.dtype != "bool" for v in node.inputs):
             raise NoTapeError(f"{name} of bits")
         if name in ("GammaInc", "GammaIncC", "BetaInc"):

@@ -716,7 +716,8 @@ def test_a_wrong_loop_is_found():
     block = loop.run(rng, step._sampler, after, updates, 5, tune=False)
     *_, last = block.points()
     loop.check_density(step._sampler, last, block.log_density[-1])
-    loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
+    sums = loop._problem.sums
+    loop._problem = loop._problem._replace(sums=sums._replace(fixed=1.5 * sums.fixed))
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
         loop.check_evidence(step._sampler, after, updates, info.log_evidence)
     with pytest.raises(pac.AugmentationError, match="expected a log density of"):
@@ -865,12 +866,13 @@ def native(joint_distribution):
             sampler = self.step.make_sampler(point)
             loop = NativeLoop(sampler, point)
             p = loop._problem
-            is_gram = p.place < p.place.max() - p.std.size - 2
-            fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
+            sums, moves = p.sums, p.moves_sites and self.follows
+            is_gram = sums.place < sums.place.max() - p.std.size - 2
+            fixed = np.where(is_gram, self.factor, 1.0) * sums.fixed
             by_row = np.roll(loop._entries.by_row, self.shift, axis=1)
             loop._entries = loop._entries._replace(by_row=by_row)
-            moves = p.moves_sites and self.follows
-            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by, moves_sites=moves)
+            sums = sums._replace(fixed=fixed, by=self.tilt * sums.by)
+            loop._problem = p._replace(sums=sums, moves_sites=moves)
             updates = self.step._updates
             block = loop.run(self.rng, sampler, point, updates, self.steps, tune=False)
             # A wrong target leads to where rounding leaves no digits.

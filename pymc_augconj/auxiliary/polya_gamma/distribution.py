@@ -64,19 +64,9 @@ def random_polya_gamma(rng: Generator, h: ArrayLike, c: ArrayLike) -> Array:
 
     h_flat, c_flat = _flat(h, shape), _flat(c, shape)
     out = np.empty(h_flat.shape)
-    if h.size == 0 or h.max() * kernels.LOG_2 <= kernels.MAX_JUMPS_BY_THINNING:
-        kernels.fill_by_thinning(rng, h_flat, c_flat, out)
-        return out.reshape(shape)
-
-    jumps = h_flat * np.log1p(np.exp(-np.abs(c_flat)))
-    large = jumps > kernels.MAX_JUMPS_BY_THINNING
-    for fill, which in ((kernels.fill_by_thinning, ~large), (kernels.fill_by_saddlepoint, large)):
-        if which.all():
-            fill(rng, h_flat, c_flat, out)
-        elif which.any():
-            part = np.empty(np.count_nonzero(which))
-            fill(rng, h_flat[which], c_flat[which], part)
-            out[which] = part
+    few = h.size == 0 or h.max() * kernels.LOG_2 <= kernels.MAX_JUMPS_BY_THINNING
+    fill = kernels.fill_by_thinning if few else kernels.fill_by_both
+    fill(rng, h_flat, c_flat, out)
     return out.reshape(shape)
 
 

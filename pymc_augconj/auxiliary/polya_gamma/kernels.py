@@ -240,3 +240,14 @@ def fill_by_saddlepoint(rng: Generator, h: Array, c: Array, out: Array) -> None:
             if scaled < 1.0 and scaled < density_over_saddlepoint(u, h[i]):
                 break
         out[i] = 0.25 * h[i] * xi
+
+
+@njit(cache=True, error_model="numpy")
+def fill_by_both(rng: Generator, h: Array, c: Array, out: Array) -> None:
+    """Draw ``out[i]`` ~ PG(h[i], c[i]) by the kernel that is faster, first by thinning."""
+    large = h * np.log1p(np.exp(-np.abs(c))) > MAX_JUMPS_BY_THINNING
+    few, many = np.flatnonzero(~large), np.flatnonzero(large)
+    drawn = np.empty(out.size)
+    fill_by_thinning(rng, h[few], c[few], drawn[: few.size])
+    fill_by_saddlepoint(rng, h[many], c[many], drawn[few.size :])
+    out[few], out[many] = drawn[: few.size], drawn[few.size :]

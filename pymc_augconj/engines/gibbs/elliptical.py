@@ -25,7 +25,8 @@ trajectory turns by π, then a normal number has no correlation with the next on
 0.3; 0.4 and 0.5 if the next state is one of all points.
 
 Slices of all entries of a vector at once, which are independent, are of intervals instead (Neal
-2003). Python's step calls the function that makes them, and the native loop compiles it.
+2003). Python's step calls the functions that make these and slices along ellipses, and the native
+loop compiles them.
 
 References
 ----------
@@ -69,33 +70,43 @@ def may_follow(phi: float, first: float, least: float, most: float) -> bool:
     return least <= min(away, 2.0 * math.pi - away) <= most
 
 
-def elliptical_slice(
-    rng: Generator,
-    residual: Callable[[float, float], float],
-    current: float,
-    first: tuple[float, float] = ANY,
-) -> tuple[float, float, float, int]:
-    """Return cos φ and sin φ of the next point of the ellipse, r there, and the trials.
+def ellipse_slices(
+    evaluate: Callable[[Any, float, float], float],
+    first_angle: Callable[..., float] = first_angle,
+    may_follow: Callable[..., bool] = may_follow,
+) -> Callable[..., tuple[float, float, float, int]]:
+    """Return a function of ``(rng, given, current, first)`` that moves along an ellipse.
 
-    ``residual`` is r at (cos φ, sin φ), infinite or NaN outside the support, and ``current`` r at
-    φ = 0: where it is −∞, any point of the support is accepted. ``first`` is the range of the
-    first |φ|.
+    ``evaluate(given, cos φ, sin φ)`` is r there, infinite or NaN outside the support, and
+    ``current`` r at φ = 0: where it is −∞, any point of the support is accepted. ``first`` is the
+    range of the first |φ|. Results are cos φ and sin φ of the next point, r there, and the trials.
     """
-    level = current + math.log1p(-rng.random())
-    begin = phi = first_angle(rng.random(), *first)
-    lower, upper = phi - 2.0 * math.pi, phi
-    for trials in range(1, _LARGEST_TRIALS + 1):
-        if trials == 1 or may_follow(phi, begin, *first):
-            cos, sin = math.cos(phi), math.sin(phi)
-            value = residual(cos, sin)
-            if level < value < math.inf:
-                return cos, sin, value, trials
-        if phi < 0.0:
-            lower = phi
-        else:
-            upper = phi
-        phi = lower + (upper - lower) * rng.random()
-    return 1.0, 0.0, current, _LARGEST_TRIALS
+
+    def update(
+        rng: Generator, given: Any, current: float, first: tuple[float, float] = ANY
+    ) -> tuple[float, float, float, int]:
+        least, most = first
+        level = current + math.log1p(-rng.random())
+        begin = phi = first_angle(rng.random(), least, most)
+        lower, upper = phi - 2.0 * math.pi, phi
+        for trials in range(1, _LARGEST_TRIALS + 1):
+            if trials == 1 or may_follow(phi, begin, least, most):
+                cos, sin = math.cos(phi), math.sin(phi)
+                value = evaluate(given, cos, sin)
+                if level < value < math.inf:
+                    return cos, sin, value, trials
+            if phi < 0.0:
+                lower = phi
+            else:
+                upper = phi
+            phi = lower + (upper - lower) * rng.random()
+        return 1.0, 0.0, current, _LARGEST_TRIALS
+
+    return update
+
+
+#: That of r as a function of (cos φ, sin φ).
+elliptical_slice = ellipse_slices(lambda residual, cos, sin: residual(cos, sin))
 
 
 def elliptical_slices(

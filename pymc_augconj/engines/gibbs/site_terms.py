@@ -11,6 +11,7 @@ was drawn for. So no constant is larger than log densities are, however far from
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
 from math import inf, log
 from operator import is_not
 from typing import Any
@@ -72,12 +73,9 @@ class SiteTerms:
     def __init__(self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout) -> None:
         self._members, self.layout = members, layout
         self.omegas: Sequence[Any] = [None] * len(members)
-        self._scaled: list[_Normal] = []
-        self._rest: list[int] | None = None
         self._term: _Term | None = None
         self._params: list[Any] = []
-        # z of exact sites; the predictors of each variable at the origin, and these in all rows.
-        self._modes: dict[int, Array] = {}
+        # The predictors of each variable at the origin, and these in all rows.
         self._points: list[Array] = []
         self._origin: Array | None = None
 
@@ -108,10 +106,9 @@ class SiteTerms:
     @property
     def origin(self) -> Array:
         """The origin e of every row."""
-        if self._rest is None:
-            self._rest = self._split()
         if self._origin is None:
-            self._points = [self._modes.get(i, d.centre) for i, (d, _) in enumerate(self._members)]
+            _, _, modes = self._split
+            self._points = [modes.get(i, d.centre) for i, (d, _) in enumerate(self._members)]
             pairs = zip(self._points, self._members, strict=True)
             own = [eta[list(data.how.groups[g])] for eta, (data, g) in pairs]
             self._origin = self.layout.stack_rows(own)
@@ -127,9 +124,9 @@ class SiteTerms:
         The last is of held sites that do. ``sites`` are those of :meth:`at`; others count where
         they are scaled, which is constant.
         """
-        pairs = zip(self._scaled, sites.scales, strict=False)
-        total = sum(term.log_density(c) for term, c in pairs)
-        for i in self._rest or ():
+        scaled, rest, _ = self._split
+        total = sum(term.log_density(c) for term, c in zip(scaled, sites.scales, strict=False))
+        for i in rest:
             data, _ = self._members[i]
             if names.isdisjoint(data.site.params.names):
                 continue
@@ -141,29 +138,29 @@ class SiteTerms:
         return total
 
     def _terms(self) -> tuple[list[_Term], tuple[float, ...]]:
-        if self._rest is None:
-            self._rest = self._split()
-        terms: list[_Term] = [*self._scaled]
-        scales = [term.scale for term in self._scaled]
-        if self._rest:
-            terms.append(self._rest_term(self._rest))
+        scaled, rest, _ = self._split
+        terms: list[_Term] = [*scaled]
+        scales = [term.scale for term in scaled]
+        if rest:
+            terms.append(self._rest_term(rest))
             scales.append(1.0)
         return terms, tuple(scales)
 
-    def _split(self) -> list[int]:
-        """Find the members whose sites are only scaled; return the others."""
-        rest = []
+    @cached_property
+    def _split(self) -> tuple[list[_Normal], list[int], dict[int, Array]]:
+        """The members whose sites are only scaled, the others, and z of exact sites."""
+        scaled, rest, modes = list[_Normal](), list[int](), dict[int, Array]()
         for i, (data, _) in enumerate(self._members):
             found = data.site.likelihood.as_normal(data.y, data.params) if data.exact else None
             if found is not None:
-                self._modes[i] = found[0][None]
+                modes[i] = found[0][None]
             if found is None or found[1].size != 1:
                 rest.append(i)
                 continue
             h, lam = self.stack({i: (np.zeros((1, 1)), np.ones((1, 1)))})
-            log_density = _log_density(data, self._modes[i])
-            self._scaled.append(_Normal(data, found[0], h, lam, log_density))
-        return rest
+            log_density = _log_density(data, modes[i])
+            scaled.append(_Normal(data, found[0], h, lam, log_density))
+        return scaled, rest, modes
 
     def _rest_term(self, rest: Sequence[int]) -> _Term:
         # Parameters are other objects where they have changed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from operator import add
 from typing import Any
 
@@ -286,25 +286,23 @@ class Gradient:
             for name, var in inputs.items()
             if var in leaves and var.dtype.startswith("float")
         }
-        self._function: PointFunction | None = None
 
     def __call__(self, point: Point) -> dict[str, np.ndarray]:
         """Return the derivatives at ``point``, by entry; empty where there are none."""
         if not self._wrt:
             return {}
-        return dict(zip(self._wrt, self._build()(point), strict=True))
+        return dict(zip(self._wrt, self._function(point), strict=True))
 
     def compile(self) -> None:
         """Compile now rather than at the first call."""
         if self._wrt:
-            self._build().compile()
+            self._function.compile()
 
-    def _build(self) -> PointFunction:
-        if self._function is None:
-            with untraced():
-                graphs = grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
-            self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
-        return self._function
+    @cached_property
+    def _function(self) -> PointFunction:
+        with untraced():
+            graphs = grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
+        return PointFunction(graphs, self._inputs, self._mode, self._first_calls)
 
 
 class Pullback:

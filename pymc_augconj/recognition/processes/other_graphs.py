@@ -43,49 +43,43 @@ def rewritten(
     model: Model,
     change: Callable[[Variable, dict[Variable, Variable]], Variable | None],
     starts: Mapping[Variable, Any] | None = None,
+    observed: Mapping[Variable, Variable] | None = None,
 ) -> Model:
     """Return a model of the same variables with other graphs.
 
     ``change(var, replaced)`` returns the graph of a variable, or None to leave it out, given what
     replaces variables that it may depend on, to which it may add. It is called with the new model
-    in context. ``starts`` has initial values in place of the model's own.
+    in context. ``starts`` has initial values in place of the model's own. With ``observed``, other
+    observations, there are no dims and no ``pm.Data``, as sizes change.
     """
     # Names are those of the user's model, prefix included.
     new, replaced = pm.Model(model=None), dict[Variable, Variable]()
-    for dim, labels in model.coords.items():
+    for dim, labels in model.coords.items() if observed is None else ():
         new.add_coord(dim, labels, length=model.dim_lengths[dim])
     starts = model.rvs_to_initial_values if starts is None else starts
     with new:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
-            dims = model.named_vars_to_dims.get(var.name)
+            more: dict[str, Any] = {"dims": model.named_vars_to_dims.get(var.name)}
             if var in model.data_vars:
-                if var not in model.rvs_to_values.values():
-                    new.register_data_var(var, dims=dims)
-            elif (graph := change(var, replaced)) is not None:
-                replaced[var] = register(model, var, graph, starts, dims=dims)
+                if observed is None and var not in model.rvs_to_values.values():
+                    new.register_data_var(var, **more)
+                continue
+            if (graph := change(var, replaced)) is None:
+                continue
+            more = more if observed is None else {}
+            if var in model.deterministics:
+                replaced[var] = pm.Deterministic(var.name, graph, **more)
+            elif var in model.potentials:
+                replaced[var] = pm.Potential(var.name, graph, **more)
+            else:
+                if var in model.observed_RVs:
+                    more["observed"] = (observed or model.rvs_to_values)[var]
+                else:
+                    more |= {"initval": starts.get(var), "default_transform": None}
+                    more["transform"] = model.rvs_to_transforms[var]
+                replaced[var] = new.register_rv(graph, var.name, **more)
     return new
-
-
-def register(
-    model: Model, var: Variable, graph: Variable, starts: Mapping[Variable, Any], **more: Any
-) -> Variable:
-    """Register ``graph`` in the model in context as what ``var`` is in ``model``.
-
-    ``starts`` has initial values of free variables, ``more`` are dims and observations.
-    """
-    if var in model.deterministics:
-        return pm.Deterministic(var.name, graph, **more)
-    if var in model.potentials:
-        return pm.Potential(var.name, graph, **more)
-    if var in model.observed_RVs:
-        more = {"observed": model.rvs_to_values[var]} | more
-    else:
-        transform = model.rvs_to_transforms[var]
-        more |= {
-            "initval": starts.get(var), "transform": transform, "default_transform": None
-        }  # fmt: skip
-    return pm.modelcontext(None).register_rv(graph, var.name, **more)
 
 
 # Fewer values, times a tenth of the dimension of a large state, are faster by dense factorisations,
@@ -216,26 +210,24 @@ def with_all_data(model: Model) -> Model:
     if not minibatches:
         return model
     replaced: dict[Variable, Variable] = {var: all_data_of(var) for var in minibatches}
-    # Without dims, since their sizes change.
-    full, variables = pm.Model(model=None), set(_written(model))
-    with full:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in [v for v in model.named_vars.values() if v in variables]:
-            # The variable itself, without its total_size.
-            scaled = isinstance(var.owner and var.owner.op, MinibatchRandomVariable)
-            new = _replace(var.owner.inputs[0] if scaled else var, replaced)
-            more = {}
-            if var in model.potentials and any(map(_is_minibatch, ancestors([var]))):
-                raise RecognitionError(
-                    f"potential {var.name!r}: expected no pm.Minibatch data, as PyMC has no "
-                    "total_size for a potential; write the model with the arrays themselves, "
-                    "and pass batch_size=… to pac.fit"
-                )
-            if var in model.observed_RVs:
-                more["observed"] = _replace(model.rvs_to_values[var], replaced)
-                _check_total_size(var, more["observed"])
-            replaced[var] = register(model, var, new, {}, **more)
-    return full
+    observed: dict[Variable, Variable] = {}
+
+    def change(var: Variable, known: dict[Variable, Variable]) -> Variable:
+        replaced.update(known)
+        if var in model.potentials and any(map(_is_minibatch, ancestors([var]))):
+            raise RecognitionError(
+                f"potential {var.name!r}: expected no pm.Minibatch data, as PyMC has no "
+                "total_size for a potential; write the model with the arrays themselves, "
+                "and pass batch_size=… to pac.fit"
+            )
+        if var in model.observed_RVs:
+            observed[var] = _replace(model.rvs_to_values[var], replaced)
+            _check_total_size(var, observed[var])
+        # The variable itself, without its total_size.
+        scaled = isinstance(var.owner and var.owner.op, MinibatchRandomVariable)
+        return _replace(var.owner.inputs[0] if scaled else var, replaced)
+
+    return rewritten(model, change, {}, observed)
 
 
 def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:

@@ -332,7 +332,7 @@ def run_steps(
             if how == _COLLAPSED:
                 if not predict_rows(p, c, w, v):
                     return step
-                if p.number.size:
+                if p.drawn.number.size:
                     draw_omega(rng, p, w)
                 for k in range(n_tunes.size):
                     if not _update_columns(rng, p, c, w, k):

@@ -34,7 +34,7 @@ from .entries import Design, Entries
 from .precisions import Roots, Shared
 from .problem import Problem
 from .row_tapes import RowTape, RowTapes
-from .rows import Polynomial
+from .rows import Drawn, Polynomial
 from .work import Work
 
 
@@ -109,7 +109,7 @@ def _load(context: Any, builder: Any, kind: Record, pointer: Any, name: str) -> 
 
 
 pass_by_reference(
-    Columns, Design, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work
+    Columns, Design, Drawn, Entries, Polynomial, Problem, Roots, RowTape, RowTapes, Shared, Work
 )
 
 

@@ -37,11 +37,12 @@ def log_evidence(work: Work) -> float:
 def read_components(p: Problem, w: Work, first: int, last: int) -> int:
     """Write log densities of the components of mixtures, with their weights; return the rows."""
     r, etas, terms = w.registers, w.eta[0, first:last], w.terms[first:last]
-    number, precision, log_peak = p.number[first:last], p.first[first:last], p.log_peak[first:last]
+    d = p.drawn
+    number, precision, log_peak = d.number[first:last], d.first[first:last], d.log_peak[first:last]
     for k in range(terms.size):
         error = number[k] - etas[k]
         terms[k] = r[np.uint64(log_peak[k])] - 0.5 * r[np.uint64(precision[k])] * error * error
-    return int((last - first) // p.second[first])
+    return int((last - first) // d.second[first])
 
 
 @inner_in_any_order
@@ -63,28 +64,28 @@ def _log_mixtures(p: Problem, w: Work, first: int, last: int) -> float:
 @inner_in_any_order
 def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
-    r, etas, total = w.registers, w.eta[0], 0.0
+    r, d, etas, total = w.registers, p.drawn, w.eta[0], 0.0
     for site in range(p.sites.size - 1):
-        kind = p.kind[p.sites[site]]
+        kind = d.kind[p.sites[site]]
         if kind == MIXTURE:
             total += _log_mixtures(p, w, p.sites[site], p.sites[site + 1])
             continue
         for k in range(p.sites[site], p.sites[site + 1]):
-            total += r[np.uint64(p.log_peak[k])]
+            total += r[np.uint64(d.log_peak[k])]
         if kind == LOGISTIC:
             for k in range(p.sites[site], p.sites[site + 1]):
                 eta = etas[k]
                 # What rounding takes from 1 + e⁻ᵃ is nothing beside a sum of such terms.
                 log_odds = (eta if eta > 0.0 else 0.0) + log(1.0 + exp(-abs(eta)))
-                total += p.number[k] * eta - r[np.uint64(p.first[k])] * log_odds
+                total += d.number[k] * eta - r[np.uint64(d.first[k])] * log_odds
         elif kind == TILTED_LAPLACE:
             for k in range(p.sites[site], p.sites[site + 1]):
-                e = p.number[k] - etas[k]
-                total -= r[p.first[k]] * abs(e) + r[p.second[k]] * e
+                e = d.number[k] - etas[k]
+                total -= r[d.first[k]] * abs(e) + r[d.second[k]] * e
         else:
             for k in range(p.sites[site], p.sites[site + 1]):
-                ratio = 0.5 * (p.number[k] - etas[k]) ** 2 / r[np.uint64(p.second[k])]
-                total -= (r[np.uint64(p.first[k])] + 0.5) * log1p(ratio)
+                ratio = 0.5 * (d.number[k] - etas[k]) ** 2 / r[np.uint64(d.second[k])]
+                total -= (r[np.uint64(d.first[k])] + 0.5) * log1p(ratio)
     return total
 
 
@@ -214,7 +215,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
             predict(p.design, w, w.coefs, w.v.reshape(1, w.v.size), w.eta)
         value = log_prior + of_latents + log_likelihood(p, w)
         if w.h.size:
-            value += log_density(p.held, w.file, w.eta[0, p.number.size :])
+            value += log_density(p.held, w.file, w.eta[0, p.drawn.number.size :])
         if math.isfinite(value):
             w.found[VALUE] = value
         return True
@@ -226,9 +227,10 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
         hold(p, w)
     for e in range(sums.size):
         sums[e] = 0.0
-    for k in range(p.factors.shape[0]):
-        weight = r[p.factors[k, 0]] * r[p.factors[k, 1]] * r[p.factors[k, 2]]
-        place, value = p.place[p.begin[k] : p.begin[k + 1]], w.value[p.begin[k] : p.begin[k + 1]]
+    factors, begin = p.sums.factors, p.sums.begin
+    for k in range(factors.shape[0]):
+        weight = r[factors[k, 0]] * r[factors[k, 1]] * r[factors[k, 2]]
+        place, value = p.sums.place[begin[k] : begin[k + 1]], w.value[begin[k] : begin[k + 1]]
         if place[-1] - place[0] == place.size - 1:
             own = sums[place[0] : place[-1] + 1]
             for e in range(own.size):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_augconj.engines.gibbs import elliptical
+from pymc_augconj.engines.gibbs.elliptical import ANY
 from pymc_augconj.engines.gibbs.followed import (
     FARTHEST,
     LARGEST_CHANGE,
@@ -27,8 +29,6 @@ from .problem import Problem
 from .row_tapes import RowTapes
 from .work import OF_CURVES, YES, Work
 
-# As in :mod:`..elliptical`.
-_LARGEST_TRIALS = 100
 # Terms of a sum up to which it is not worth a look whether their indices are consecutive.
 _FEW = 8
 #: Parts of the instructions of densities: what depends on nothing that changes, parameters, and η.
@@ -154,15 +154,15 @@ def _share(total: float, positive: float) -> float:
 def add_up(p: Problem, w: Work) -> None:
     """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
-        total, first, last = p.fixed[e], p.weights[e], p.weights[e + 1]
-        if last - first > _FEW and p.of[last - 1] - p.of[first] == last - first - 1:
+        total, first, last = p.sums.fixed[e], p.sums.weights[e], p.sums.weights[e + 1]
+        if last - first > _FEW and p.sums.of[last - 1] - p.sums.of[first] == last - first - 1:
             # One after the other, as they are sorted: no index is read.
-            by, omega = p.by[first:last], w.omega[p.of[first] : p.of[last - 1] + 1]
+            by, omega = p.sums.by[first:last], w.omega[p.sums.of[first] : p.sums.of[last - 1] + 1]
             for k in range(by.size):
                 total += by[k] * omega[k]
         else:
             for k in range(np.uint64(first), np.uint64(last)):
-                total += p.by[k] * w.omega[np.uint64(p.of[k])]
+                total += p.sums.by[k] * w.omega[np.uint64(p.sums.of[k])]
         w.value[e] = total
 
 
@@ -282,40 +282,22 @@ def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
         v[i] = x[0, i]
 
 
-@inner_with_arrays
-def slice_ellipse(
-    rng: np.random.Generator,
-    tapes: RowTapes,
-    file: Array,
-    h: Array,
-    lam: Array,
-    centre: Array,
-    here: Array,
-    there: Array,
-    value: float,
-) -> tuple[float, float, float, int]:
-    """Return cos φ and sin φ of the next predictors, r there, and the evaluations.
+@inner
+def _on_ellipse(
+    given: tuple[RowTapes, Array, Array, Array, tuple[Array, ...]], cos: float, sin: float
+) -> float:
+    """Return r at a point of an ellipse, whose predictors are written into ``eta``.
 
-    ``here`` and ``there`` are the present and the fresh predictors less the ellipse's ``centre``,
-    and ``value`` is the present r.
+    ``here`` and ``there`` are the present and the fresh predictors less its ``centre``.
     """
-    eta = np.empty(centre.size)
-    level = value + math.log1p(-rng.random())
-    phi = 2.0 * math.pi * rng.random()
-    lower, upper = phi - 2.0 * math.pi, phi
-    for trials in range(1, _LARGEST_TRIALS + 1):
-        cos, sin = math.cos(phi), math.sin(phi)
-        for i in range(eta.size):
-            eta[i] = centre[i] + cos * here[i] + sin * there[i]
-        found = residual(tapes, file, h, lam, eta)
-        if level < found < math.inf:
-            return cos, sin, found, trials
-        if phi < 0.0:
-            lower = phi
-        else:
-            upper = phi
-        phi = lower + (upper - lower) * rng.random()
-    return 1.0, 0.0, value, _LARGEST_TRIALS
+    tapes, file, h, lam, (centre, here, there, eta) = given
+    for i in range(eta.size):
+        eta[i] = centre[i] + cos * here[i] + sin * there[i]
+    return residual(tapes, file, h, lam, eta)
+
+
+first_angle, may_follow = map(inner, (elliptical.first_angle, elliptical.may_follow))
+_slice_ellipse = inner(elliptical.ellipse_slices(_on_ellipse, first_angle, may_follow))
 
 
 @inner_with_arrays
@@ -326,6 +308,7 @@ def draw_by_slices(
     size, count, trials = v.size, w.h.size, 0
     # The first is the mean; the present latents are the last.
     x, etas = np.zeros((slices + 2, size)), np.empty((slices + 2, count))
+    eta = np.empty(count)
     for k in range(1, slices + 1):
         for i in range(size):
             x[k, i] = rng.standard_normal()
@@ -343,9 +326,8 @@ def draw_by_slices(
         there = etas[k]
         for i in range(count):
             there[i] -= centre[i]
-        cos, sin, value, made = slice_ellipse(
-            rng, p.held, w.file, w.h, w.lam, centre, here, there, value
-        )
+        given = p.held, w.file, w.h, w.lam, (centre, here, there, eta)
+        cos, sin, value, made = _slice_ellipse(rng, given, value, ANY)
         trials += made
         for i in range(size):
             v[i] = cos * v[i] + sin * (x[k, i] - x[0, i])
@@ -426,9 +408,8 @@ def run_steps(
                 if found < math.inf and rng.random() < math.exp(min(found - value, 0.0)):
                     cos, sin, value = 0.0, 1.0, found
             else:
-                cos, sin, value, made = slice_ellipse(
-                    rng, g.tapes, g.tapes.file, g.h, g.lam, g.centre, here, there[k], value
-                )
+                given = g.tapes, g.tapes.file, g.h, g.lam, (g.centre, here, there[k], eta)
+                cos, sin, value, made = _slice_ellipse(rng, given, value, ANY)
                 trials += made
             kept *= cos
             for j in range(k):

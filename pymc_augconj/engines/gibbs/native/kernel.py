@@ -14,12 +14,12 @@ import numpy as np
 from pymc_augconj.auxiliary.polya_gamma.kernels import (
     LOG_2,
     MAX_JUMPS_BY_THINNING,
-    fill_by_saddlepoint,
+    fill_by_both,
     fill_by_thinning,
 )
 from pymc_augconj.engines.gibbs.moves.ridges import MOST
 from pymc_augconj.linalg.sparse_kernels import solve
-from pymc_augconj.python_mode.elementary import exp, log1p
+from pymc_augconj.python_mode.elementary import exp
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
@@ -119,29 +119,14 @@ def _move_levels(
 @inner_with_arrays
 def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
     """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
-    r, size, largest = w.registers, last - first, 0.0
-    which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
-    jumps, etas = np.empty(size), w.eta[0, first:last]
-    for k in range(first, last):
-        largest = max(largest, r[p.first[k]])
-    are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
-    if not are_few:
-        for k in range(size):
-            jumps[k] = r[np.uint64(p.first[first + k])] * log1p(exp(-abs(etas[k])))
-    for by_saddlepoint in (False, True):
-        count = 0
-        if are_few and by_saddlepoint:
-            break
-        for k in range(first, last):
-            if (not are_few and jumps[k - first] > MAX_JUMPS_BY_THINNING) == by_saddlepoint:
-                which[count], b[count], c[count] = k, r[p.first[k]], w.eta[0, k]
-                count += 1
-        if by_saddlepoint:
-            fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
-        else:
-            fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
-        for i in range(count):
-            w.omega[which[i]] = drawn[i]
+    b, own, largest = np.empty(last - first), p.drawn.first[first:last], 0.0
+    for k in range(b.size):
+        b[k] = w.registers[np.uint64(own[k])]
+        largest = max(largest, b[k])
+    if largest * LOG_2 <= MAX_JUMPS_BY_THINNING:
+        fill_by_thinning(rng, b, w.eta[0, first:last], w.omega[first:last])
+    else:
+        fill_by_both(rng, b, w.eta[0, first:last], w.omega[first:last])
 
 
 @inner
@@ -149,12 +134,12 @@ def _draw_inverse_gaussian(
     rng: np.random.Generator, p: Problem, w: Work, first: int, last: int
 ) -> None:
     """Draw ω of noise that is a tilted Laplace one as :func:`.random_inverse_gaussian` does."""
-    r = w.registers
+    r, d = w.registers, p.drawn
     for k in range(first, last):
         w.omega[k] = rng.standard_normal()
     for k in range(first, last):
-        a = r[p.first[k]]
-        inverse = abs(p.number[k] - w.eta[0, k]) / a
+        a = r[d.first[k]]
+        inverse = abs(d.number[k] - w.eta[0, k]) / a
         half = w.omega[k] ** 2 / (2.0 * a**2)
         x = 1.0 / (inverse + half + math.sqrt(half) * math.sqrt(2.0 * inverse + half))
         ratio = inverse * x
@@ -166,7 +151,7 @@ def _draw_inverse_gaussian(
 def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
     """Draw the components of mixtures; ω is the precision of each one drawn, elsewhere zero."""
     size, omega = read_components(p, w, first, last), w.omega[first:last]
-    terms, precision = w.terms[first:last], p.first[first:last]
+    terms, precision = w.terms[first:last], p.drawn.first[first:last]
     # They become sums of relative probabilities.
     top, before = omega[:size], terms[:size]
     for i in range(size):
@@ -192,9 +177,9 @@ def _draw_allocations(rng: np.random.Generator, p: Problem, w: Work, first: int,
 @inner
 def draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     """Draw ω as NumPy does, with h; add up what depends on it."""
-    r, first_h = w.registers, w.omega.size - p.design.offsets.size
+    r, d, first_h = w.registers, p.drawn, w.omega.size - p.design.offsets.size
     for site in range(p.sites.size - 1):
-        first, last, kind = p.sites[site], p.sites[site + 1], p.kind[p.sites[site]]
+        first, last, kind = p.sites[site], p.sites[site + 1], d.kind[p.sites[site]]
         if kind == LOGISTIC:
             _draw_polya_gamma(rng, p, w, first, last)
         elif kind == TILTED_LAPLACE:
@@ -203,14 +188,14 @@ def draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
             _draw_allocations(rng, p, w, first, last)
         else:
             for k in range(first, last):
-                rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[0, k]) ** 2
-                w.omega[k] = rng.standard_gamma(r[p.first[k]] + 0.5) / rate
+                rate = r[d.second[k]] + 0.5 * (d.number[k] - w.eta[0, k]) ** 2
+                w.omega[k] = rng.standard_gamma(r[d.first[k]] + 0.5) / rate
         for k in range(first, last):
-            h = w.omega[k] * p.number[k]
+            h = w.omega[k] * d.number[k]
             if kind == LOGISTIC:
-                h = p.number[k] - 0.5 * r[p.first[k]]
+                h = d.number[k] - 0.5 * r[d.first[k]]
             elif kind == TILTED_LAPLACE:
-                h += r[p.second[k]]
+                h += r[d.second[k]]
             w.omega[first_h + k] = h
     add_up(p, w)
 
@@ -219,7 +204,7 @@ def draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
 def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
     total, h = 0.0, w.omega[w.omega.size - p.design.offsets.size :]
-    for k in range(p.number.size):
+    for k in range(p.drawn.number.size):
         eta = w.eta[0, k]
         total += eta * (h[k] - 0.5 * w.omega[k] * eta)
     return total
@@ -257,7 +242,7 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     log_joint = w.found[BASE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
     if w.h.size:
-        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[0, p.number.size :])
+        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[0, p.drawn.number.size :])
     stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
@@ -346,7 +331,7 @@ def run_steps(
     stats : ndarray, shape (N_STATS, count)
         Written.
     """
-    is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
+    is_drawn, is_known, is_held = p.drawn.number.size > 0, False, slices > 0
     by_entry, n_ridges = widths.size > 0, e.ridges.shape[0]
     if not _begin(p, w, x, x_likelihood, x_prior, v):
         return 0

@@ -204,7 +204,7 @@ class NativeLoop:
 
         That of models with an ω is of this ω, and not compared.
         """
-        if self._problem.number.size:
+        if self._problem.drawn.number.size:
             return
         given, _ = self._turn(np.random.default_rng(0), sampler, point, updates, tune=False)
         if self._kernel.run_steps(*given, *np.empty((2, 1, 0))):

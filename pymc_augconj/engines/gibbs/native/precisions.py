@@ -47,22 +47,13 @@ class Roots(NamedTuple):
     registers: Index
 
 
-class Precisions(NamedTuple):
-    """Entries of Q of all latents in the lower triangle, with their rows and columns.
-
-    ``log_peak`` is the register of Σ ½ log|Q| and the logarithms of the scales that stand for it.
-    """
-
-    entries: Index
-    rows: Index
-    cols: Index
-    log_peak: Index
-
-
 def read_precisions(
     model: LatentGaussianModel, tape: TapeBuilder, entries: Mapping[Any, Index]
-) -> Precisions:
-    """Return the prior precisions of latents that are not independent."""
+) -> tuple[Index, Index, Index, Index]:
+    """Return registers, rows and columns of entries of Q of all latents in the lower triangle.
+
+    Also that of Σ ½ log|Q| and the logarithms of the scales that stand for it.
+    """
     found, start, log_peak = [np.empty((3, 0), dtype=np.intp)], 0, tape.constants(0.0)
     for block in model.blocks:
         if block.is_sparse and block.entries is not None:
@@ -75,7 +66,7 @@ def read_precisions(
                 log_peak = tape.apply("Add", log_peak, term.reshape(()))
         start += block.total_size
     values, rows, cols = np.concatenate(found, axis=1)
-    return Precisions(values, rows, cols, log_peak)
+    return values, rows, cols, log_peak
 
 
 def read_scales(block: LatentBlock, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:

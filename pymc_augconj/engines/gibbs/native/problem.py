@@ -35,7 +35,6 @@ from .columns import MOVES as MOVES_OF_COLUMNS
 from .columns import Columns, pattern_of_columns, read_columns
 from .entries import Design, Entries, make_design, read_entries
 from .precisions import (
-    Precisions,
     Roots,
     Shared,
     Spans,
@@ -50,7 +49,7 @@ from .precisions import (
     read_shared,
 )
 from .row_tapes import RowTapes, join
-from .rows import Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
+from .rows import Drawn, Polynomial, Rows, Slot, SumBuilder, read_rows, read_slots
 
 #: Updates of hyperparameters that the loop makes.
 MOVES = ("collapsed", "likelihood", "level", "prior_only")
@@ -91,14 +90,14 @@ class Problem(NamedTuple):
         See :attr:`.LatentPrior.log_flat`.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
-    factors, begin, place, fixed, weights, of, by : ndarray
-        G, flat, g and the constants as a :class:`.Polynomial`.
+    sums : Polynomial
+        G, flat, g and the constants.
     roots : Roots
         Those by which G and g are multiplied.
     moves_predictors, moves_sites : bool
         Whether predictors depend on ``likelihood``, and held sites on ``theta``.
-    number, kind, first, second, log_peak, sites
-        Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
+    drawn, sites
+        Observations that have an ω, see :class:`.Rows`.
     design : Design
         Predictors of rows with an ω, and then of those with held sites.
     held : RowTapes
@@ -133,21 +132,11 @@ class Problem(NamedTuple):
     log_flat: float
     scales: Index
     std: Index
-    factors: Index
-    begin: Index
-    place: Index
-    fixed: Array
-    weights: Index
-    of: Index
-    by: Array
+    sums: Polynomial
     roots: Roots
     moves_predictors: bool
     moves_sites: bool
-    number: Array
-    kind: Index
-    first: Index
-    second: Index
-    log_peak: Index
+    drawn: Drawn
     sites: Index
     design: Design
     held: RowTapes
@@ -245,11 +234,11 @@ def make_problem(
         log_flat=chain.priors.at(point).log_flat,
         scales=np.unique(std),
         std=std[order],
-        **sums._asdict(),
+        sums=sums,
         roots=join_roots(model.blocks, given),
         moves_predictors=any(h.value_name in chain.priors.names for h in own["likelihood"]),
         moves_sites=bool(plan.followed),
-        **sites.drawn._asdict(),
+        drawn=sites.drawn,
         sites=sites.sites,
         design=make_design(slots, sites.not_exact, np.argsort(order), offset),
         held=join(sites.held),
@@ -414,7 +403,7 @@ def _write_values(
 
 def _sums(
     pattern: SparsePattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder,
-    precisions: Precisions,
+    precisions: tuple[Index, ...],
 ) -> Polynomial:  # fmt: skip
     """Return G, flat, with entries of Q; g and the constants."""
     sums, size, n_flat = SumBuilder(), pattern.size, pattern.n_flat
@@ -437,10 +426,11 @@ def _sums(
             place = pattern.positions(*np.divmod(pairs, size))[which]
             factors = rows.factor[met], by_left[met], right.factor[second[met]]
             sums.add(factors, place, product[met], rows.of[met])
-    number, of_q = tape.split(precisions.entries)
-    sums.add((of_q, none, none), pattern.positions(precisions.rows, precisions.cols), number)
+    entries, *places_of_q, log_peak = precisions
+    number, of_q = tape.split(entries)
+    sums.add((of_q, none, none), pattern.positions(*places_of_q), number)
     constants = n_flat + size
-    sums.add((precisions.log_peak, none, none), constants, np.array(number.size > 0))
+    sums.add((log_peak, none, none), constants, np.array(number.size > 0))
     for at, parts in ((constants + 2, rows.base), (constants + 3, rows.bounds)):
         for register, *value in parts:
             sums.add((register, none, none), at, *value)

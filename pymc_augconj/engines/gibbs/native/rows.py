@@ -221,27 +221,29 @@ def _exact(
     base: list[tuple[Any, ...]], bounds: list[tuple[Any, ...]],
 ) -> list[tuple[Any, ...]]:  # fmt: skip
     """Return the terms of an exact site; add what the log density has besides, and its bound."""
-    rows, none = data.site.row_numbers, tape.constants(1.0)
-    vectors = data.site.likelihood.as_vectors(params)
+    likelihood, rows = data.site.likelihood, data.site.row_numbers
+    vectors, rest = likelihood.as_vectors(params), np.zeros(1)
     if vectors is None:
-        z, c = _as_normal(data, tape, params)
-        index = np.broadcast_to(c, z.shape)
-        known, by = tape.split(index)
-        base.append((by, -0.5 * known * z**2))
-        log_c = np.where(by == none, none, tape.apply("Log", index))
-        base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
-        base.append((none, np.array([_rest(data, point)])))
-        return [(rows[0], rows[0], known * z, known, by, -1, False)]
+        at = data.site.params(point)
+        normal, there = (likelihood.as_normal(data.y, own) for own in (params, at))
+        if normal is None or there is None:
+            raise NoTapeError(f"observations of {data.site.name}")
+        # A vector of one entry; what its log density at η = z has besides is constant.
+        z, c = normal
+        vectors = z[None], [[c]], 0.5 * np.log(c)
+        rest[0] = np.sum(likelihood.log_density(data.y, z[None], at) - 0.5 * np.log(there[1]))
     terms = []
     y, lam, log_peak = vectors
     for p, q in np.ndindex(len(y), len(y)):
         known, by = tape.split(np.broadcast_to(_index(tape, lam[p][q]), y[p].shape))
         terms.append((rows[p], rows[q], known * y[q], known, by, -1, False))
         base.append((by, -0.5 * known * y[p] * y[q]))
-        if p == q:
-            # 2 |Λ_pq y_p y_q| ≤ Λ_pp y_p² + Λ_qq y_q².
+        if p == q and len(y) > 1:
+            # 2 |Λ_pq y_p y_q| ≤ Λ_pp y_p² + Λ_qq y_q²; of one entry nothing cancels.
             bounds.append((by, 0.5 * len(y) * known * y[p] ** 2))
-    base.append((np.broadcast_to(_index(tape, log_peak), y[0].shape), np.ones(y[0].size)))
+    known, by = tape.split(np.broadcast_to(_index(tape, log_peak), y[0].shape))
+    # What depends on y comes first.
+    base += [(by, known), (tape.constants(1.0), rest)]
     return terms
 
 
@@ -309,25 +311,6 @@ def read_params(data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index])
         is_known = (factor == tape.constants(1.0)).all()
         params[name] = known if is_known else Registers(tape, index)
     return params
-
-
-def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> tuple[Array, Index]:
-    """Return z, and the registers of c."""
-    found = data.site.likelihood.as_normal(data.y, params)
-    if found is None:
-        raise NoTapeError(f"observations of {data.site.name}")
-    z, c = found
-    return z, _index(tape, c)
-
-
-def _rest(data: SiteData, point: Point) -> float:
-    """Return what log p(y | η) − (h η − ½ λ η²) has besides ½ Σ log c − c z²."""
-    params = data.site.params(point)
-    found = data.site.likelihood.as_normal(data.y, params)
-    assert found is not None  # see _as_normal
-    z, c = found
-    base = data.site.likelihood.log_base(data.y, None, params, data.eta, 0)
-    return float(np.sum(np.broadcast_to(base, z.shape) - 0.5 * (np.log(c) - c * z**2)))
 
 
 # More registers than a tape has.

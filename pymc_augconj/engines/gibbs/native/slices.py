@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_augconj.engines.gibbs import elliptical
 from pymc_augconj.engines.gibbs.elliptical import (
     ANY,
     FEW,
@@ -34,7 +33,6 @@ from .work import COUNT, FAILED, VALUE, Work
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
 _MAX_STEPS = 100
-_first_angle, _may_follow = inner(elliptical.first_angle), inner(elliptical.may_follow)
 #: Slices along all coordinates, with stepping out, while there are no axes.
 COORDINATES = 3
 
@@ -177,7 +175,7 @@ def _with_explore(density: Any) -> Any:
                 for j in range(size):
                     away[i] += u.axes[i, j] * fresh[j]
             level = w.found[VALUE] + shape * (total + math.log(product)) + math.log1p(-rng.random())
-            begin = at = _first_angle(rng.random(), least, most)
+            begin = at = held.first_angle(rng.random(), least, most)
             lower, upper = at - 2.0 * math.pi, at
         else:
             level = w.found[VALUE] - rng.standard_exponential()
@@ -193,7 +191,7 @@ def _with_explore(density: Any) -> Any:
             trials += 1
             is_last = by_ellipse and trials > _LARGEST_TRIALS
             is_free = not by_ellipse or trials == 1 or is_last
-            if not (is_free or _may_follow(at, begin, least, most)):
+            if not (is_free or held.may_follow(at, begin, least, most)):
                 lower, upper = (at, upper) if at < 0.0 else (lower, at)
                 at = lower + (upper - lower) * rng.random()
                 continue

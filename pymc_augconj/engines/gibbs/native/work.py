@@ -69,7 +69,7 @@ class Work(NamedTuple):
 def make_work(problem: Problem) -> Work:
     """Return new arrays."""
     size, n = problem.std.size, problem.std.size - problem.corner
-    n_drawn, n_rows = problem.number.size, problem.design.offsets.size
+    n_drawn, n_rows = problem.drawn.number.size, problem.design.offsets.size
     own = problem.theta, problem.likelihood, problem.prior_only
     first, last, count = problem.held.tables[:, [0, 1, 10]].T
     n_pairs = int(np.sum((last - first) * (count - 1) // 2))
@@ -83,7 +83,7 @@ def make_work(problem: Problem) -> Work:
         omega,
         omega[n_drawn : n_rows + n_pairs],
         omega[n_rows + n_pairs + n_drawn :],
-        problem.fixed.copy(),
+        problem.sums.fixed.copy(),
         problem.start.copy(),
         problem.held.file.copy(),
         np.empty(n_flat + size + N_CONSTANTS),
