@@ -200,13 +200,14 @@ class NestedPosterior:
     def corrections(self, rows: Index) -> Array:
         """Return what skewness adds to the evidence of expectation propagation at some points.
 
-        Zero where a cavity is not proper.
+        Zero where a cavity is not proper, or so much wider than its site that moments are not
+        finite.
         """
         found = np.zeros(len(rows))
         for i, k in enumerate(rows):
-            with suppress(NotPositiveDefiniteError, FloatingPointError):
+            with suppress(NotPositiveDefiniteError, FloatingPointError), np.errstate(all="ignore"):
                 found[i] = self._correction(self.given(self.x[k], self.h[k], self.lam[k]))
-        return found
+        return np.where(np.isfinite(found), found, 0.0)
 
     def _correction(self, given: Given) -> float:
         gamma = np.zeros(self.model.n_rows)
