@@ -55,9 +55,20 @@ WithGradient = Callable[[Array, Index], tuple[Array, Array]]
 # Beyond ten standard deviations lies 1e-23 of the mass.
 HALF_WIDTH = 10.0
 FIRST_STEP = 0.8
-# Below this variance, relative to the largest if above 1, differences of values within one standard
-# deviation are rounding.
+# Variance, relative to the variances along the axes, below which differences of values within one
+# standard deviation are rounding.
 _SMALLEST_VAR = 1e-12
+# Standard deviation relative to the mean below which η is rounding.
+_SMALLEST_STD = 1e-13
+
+
+def nonzero_variances(mean: Array, var: Array) -> Array:
+    """Return ``var``, with 1e-12 of the largest, at most 1, for those that are zero to rounding.
+
+    Derivatives need a variance; that of a predictor without one does not matter.
+    """
+    least = _SMALLEST_VAR * min(var.max(initial=0.0) or 1.0, 1.0)
+    return np.where(var > (_SMALLEST_STD * mean) ** 2, var, np.maximum(var, least))
 
 
 def gaussian_expectation(func: Integrand, mean: Array, var: Array) -> tuple[Array, Array, Array]:
@@ -144,17 +155,18 @@ def gaussian_cubature(
 
     ``func(eta, which)`` returns g of each site in the index array ``which``, for ``eta`` of shape
     (P, len(which), nodes); ``mean`` is (P, N), P at most :data:`MOST_PREDICTORS`; ``cov``, and its
-    derivative, (P, P, N). For that a direction without variance gets the variance 1e-12, which
-    leaves four digits; no Gaussian without variance along it depends on that. ``rtol`` is relative
-    to 1 + |E|; a site may miss it where the grid would have more than ``most_nodes``, or of one
-    predictor more than 6 400.
+    derivative, (P, P, N). For that a direction without variance gets 1e-12 of the variances along
+    the axes, which leaves four digits; no Gaussian without variance along it depends on that.
+    ``rtol`` is relative to 1 + |E|; a site may miss it where the grid would have more than
+    ``most_nodes``, or of one predictor more than 6 400.
     """
     P, size = mean.shape
     most_nodes = min(most_nodes, _MOST_IN_LINE) if P == 1 else most_nodes
-    values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
-    floor = _SMALLEST_VAR * np.maximum(values[:, -1:], 1.0)
-    std = np.sqrt(np.maximum(values, floor))
-    root, inverse = vectors * std[:, None, :], np.swapaxes(vectors, 1, 2) / std[:, :, None]
+    correlation, scale = _standardised(mean, cov)
+    values, vectors = np.linalg.eigh(correlation)
+    std = np.sqrt(np.maximum(values, _SMALLEST_VAR))
+    root = scale[:, :, None] * vectors * std[:, None, :]
+    inverse = np.swapaxes(vectors, 1, 2) / (std[:, :, None] * scale[:, None, :])
     entries = list(combinations_with_replacement(range(P), 2))
     everyone = np.arange(size)
     centre = func(mean[:, :, None], everyone)[:, 0]
@@ -244,7 +256,7 @@ def quasi_monte_carlo(func: WithGradient, mean: Array, cov: Array) -> tuple[Arra
     derivative, dE = Σ_pq D_pq dV_pq, are symmetric and (P, P, N).
     """
     P, size = mean.shape
-    z, root, diagonal = fixed_points(P), _roots(cov), np.arange(P)
+    z, root, diagonal = fixed_points(P), _roots(mean, cov), np.arange(P)
     value, d_mean, d_root = np.empty(size), np.empty((P, size)), np.empty((size, P, P))
     length = max(_BATCH // z.size, 1)
     for some in np.split(np.arange(size), range(length, size, length)):
@@ -266,7 +278,7 @@ def quasi_monte_carlo_by_values(
 ) -> tuple[Array, Array, Array]:
     """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits."""
     P, size = mean.shape
-    z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(cov)
+    z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(mean, cov)
     step = _STEP * np.sqrt(np.einsum("npq,npq->pn", root, root))
     # Means at the centre, along each axis, along the diagonals of axis pairs, and opposite.
     first, second = np.array(list(combinations(range(P), 2))).reshape(-1, 2).T
@@ -290,12 +302,19 @@ def quasi_monte_carlo_by_values(
     return value[0], 0.5 * (plus - minus)[:P] / step, 0.5 * d_cov / (step[:, None] * step)
 
 
-def _roots(cov: Array) -> Array:
+def _standardised(mean: Array, cov: Array) -> tuple[Array, Array]:
+    """Return correlations, shape (N, P, P), and standard deviations that are not zero, (N, P)."""
+    diagonal = np.arange(len(cov))
+    scale = np.sqrt(nonzero_variances(mean, cov[diagonal, diagonal])).T
+    correlation = np.moveaxis(cov, -1, 0) / (scale[:, :, None] * scale[:, None, :])
+    correlation[:, diagonal, diagonal] = 1.0
+    return correlation, scale
+
+
+def _roots(mean: Array, cov: Array) -> Array:
     """Return L of V = L Lᵀ, shape (N, P, P)."""
-    stacked, diagonal = np.moveaxis(cov, -1, 0).copy(), np.arange(len(cov))
-    largest = stacked[:, diagonal, diagonal].max(axis=1, initial=1.0)
-    stacked[:, diagonal, diagonal] += _SMALLEST_VAR * largest[:, None]
-    return np.linalg.cholesky(stacked)
+    correlation, scale = _standardised(mean, cov)
+    return scale[:, :, None] * np.linalg.cholesky(correlation + _SMALLEST_VAR * np.eye(len(cov)))
 
 
 def quasi_monte_carlo_apart(
@@ -306,7 +325,7 @@ def quasi_monte_carlo_apart(
     ``func``, as for :func:`quasi_monte_carlo`, may overwrite ``eta``.
     """
     P, size = mean.shape
-    z, std = fixed_points(P), np.sqrt(np.maximum(var, _SMALLEST_VAR))
+    z, std = fixed_points(P), np.sqrt(nonzero_variances(mean, var))
     value, d_mean, d_std = np.empty(size), np.empty((P, size)), np.empty((P, size))
     length = max(_BATCH_APART // z.size, 1)
     for some in np.split(np.arange(size), range(length, size, length)):

@@ -157,9 +157,13 @@ class Panels:
         return self._site, f, weights
 
     def expect(self, func: Integrand) -> Array:
-        """Return E_tilted[func(f)], (N,); ``func`` as a SiteDensity. Call :meth:`moments` first."""
+        """Return E_tilted[func(f)], (N,); ``func`` as a SiteDensity. Call :meth:`moments` first.
+
+        Nodes of weight zero do not count: a log density may be infinite there.
+        """
         site, f, weights = self._nodes
-        terms = np.einsum("ij,ij->j", weights, func(f, site))
+        values = np.where(weights > 0.0, func(f, site), 0.0)
+        terms = np.einsum("ij,ij->j", weights, values)
         return np.bincount(site, terms, minlength=self._size)
 
     def delta(self) -> Array:

@@ -97,6 +97,27 @@ def test_draws_are_those_of_the_mixture(logistic):
     assert float(az.loo(tree).elpd) < 0.0
 
 
+@pytest.mark.parametrize("of", ["StudentT", "Categorical"])
+def test_draws_where_sites_follow_a_scale_or_have_blocks(of):
+    # The scale of StudentT effects goes from 0.01 to 1 here, the precisions of their sites with its
+    # inverse square. Those of classes have entries for pairs of predictors.
+    rng, group = np.random.default_rng(3), np.arange(30) % 5
+    y, classes = rng.normal(size=30), rng.integers(0, 3, 30)
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        if of == "StudentT":
+            mu, u = pm.Normal("mu", 0.0, 3.0), pm.StudentT("u", nu=4, mu=0.0, sigma=tau, shape=5)
+            pm.Normal("y", mu + u[group], 1.0, observed=y)
+        else:
+            mu, u = pm.Normal("mu", 0.0, 3.0, shape=2), pm.Normal("u", 0.0, tau, shape=(5, 2))
+            eta = pm.math.concatenate([np.zeros((30, 1)), mu + u[group]], axis=1)
+            pm.Categorical("y", logit_p=eta, observed=classes)
+    fit = pac.fit("nested", model=model, progressbar=False)
+    drawn = fit.sample(400, random_seed=1)["posterior"]
+    for name in ("mu", "u"):
+        assert (abs(drawn[name].std(("chain", "draw")) / fit.std[name] - 1.0) < 0.25).all()
+
+
 def test_marginals_have_the_moments(logistic):
     for name in ("tau", "a", "mu"):
         x, density = logistic.fit.marginal(name)

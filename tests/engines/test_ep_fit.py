@@ -169,3 +169,21 @@ def test_an_effect_that_only_its_own_prior_determines_is_named():
                 continue
             with pytest.raises(pac.AugmentationError, match=r"prior of 'a'.* position 1 \(a group"):
                 pac.fit("ep", progressbar=False)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(0.0, None), (-1.0, 2.0)])
+def test_the_scale_of_a_prior_with_bounds_maximises(lower, upper):
+    y = np.linspace(-0.5, 1.8, 8)
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1.0)
+        u = pm.TruncatedNormal("u", mu=0.0, sigma=tau, lower=lower, upper=upper, shape=8)
+        pm.Normal("y", u, 0.5, observed=y)
+    found = pac.fit("ep", model=model, progressbar=False)
+    assert found.converged
+
+    def log_density(at):
+        fixed = {"hyper": "fixed", "start": {"tau": at}, "progressbar": False}
+        return pac.fit("ep", model=model, **fixed).log_evidence - 0.5 * at**2
+
+    tau = float(found.theta["tau"])
+    assert log_density(tau) > max(log_density(0.95 * tau), log_density(1.05 * tau))

@@ -109,3 +109,27 @@ def test_normal_likelihood_gives_exact_regression(method):
         up = exact(0.7 * np.exp(d_ls), x_sigma * np.exp(d_sigma))[1]
         down = exact(0.7 * np.exp(-d_ls), x_sigma * np.exp(-d_sigma))[1]
         assert gradient[name] == pytest.approx((up - down) / (2.0 * step), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["normal", "Student-t", "Student-t of two predictors"])
+def test_units_of_the_data_do_not_matter(noise):
+    rng = np.random.default_rng(0)
+    group, y = np.arange(30) % 5, rng.standard_t(4, size=30)
+    fits = []
+    for unit in (1.0, 1e-9):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0.0, 3.0 * unit) + pm.Normal("u", 0.0, unit, shape=5)[group]
+            if noise == "normal":
+                pm.Normal("y", mu, 0.7 * unit, observed=unit * y)
+            elif noise == "Student-t":
+                pm.StudentT("y", nu=4, mu=mu, sigma=0.7 * unit, observed=unit * y)
+            else:
+                sigma = unit * pm.math.exp(pm.Normal("v", 0.0, 0.5, shape=5)[group])
+                pm.StudentT("y", nu=4, mu=mu, sigma=sigma, observed=unit * y)
+        fits.append(pac.fit("vgp", model=model, progressbar=False))
+    first, second = fits
+    assert second.log_evidence - 30 * np.log(1e9) == pytest.approx(first.log_evidence, abs=1e-6)
+    for name in ("mu", "u"):
+        std = first.std[name]
+        np.testing.assert_allclose((second.mean[name] * 1e9 - first.mean[name]) / std, 0, atol=1e-5)
+        np.testing.assert_allclose(second.std[name] * 1e9, std, rtol=1e-5)

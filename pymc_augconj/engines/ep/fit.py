@@ -71,6 +71,14 @@ class _FixedTilted:
         return dict(zip(names, found, strict=True))
 
     def value(self, site: Site, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        # The bounds of a prior may move with θ, and panels do not: there log Ẑ is differentiated.
+        mean, var = self._evaluation.cavity_mean, self._evaluation.cavity_var
+        power = self._bound.objective.power
+        closed = site.likelihood.tilted_moments(
+            y, mean[site.rows], var[site.rows], params, power=power, delta=False
+        )
+        if closed is not None:
+            return closed.log_Z / power
         return self._panels[site.name].expect(LikelihoodDensity(site.likelihood, y, params))
 
 

@@ -44,6 +44,8 @@ from .density import ThetaDensity
 
 # Smallest variance that is divided by.
 _TINY = np.finfo(float).tiny
+# Squared mean of a site, in standard deviations, up to which its precision is seen as a scale.
+_NEAR = 100.0
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,24 @@ class NestedPosterior:
             yield from (given for _ in z)
             return
         every = self.density.scaling.theta(z)
-        bounds = [(s.min(axis=0), s.max(axis=0)) for s in (self.h, self.lam)]
+        # The sites of a prior follow its scale over orders of magnitude. Others may have precisions
+        # near zero and means far away.
+        rows = np.zeros(0, dtype=int)
+        if self.lam.shape == self.h.shape:
+            near = (self.lam > 0.0) & (self.h**2 < _NEAR * self.lam)
+            rows = np.flatnonzero(near.all(axis=0))
+        root = np.sqrt(self.lam[:, rows])
+        known = (self.h, self.lam, self.h[:, rows] / root, np.log(root))
+        bounds = [(s.min(axis=0), s.max(axis=0)) for s in known]
         for x, row, weights in zip(every, z, self.density.site_weights(z), strict=True):
-            pairs = zip((self.h, self.lam), bounds, strict=True)
-            sites = [np.clip(weights @ known, *ends) for known, ends in pairs]
-            near = int(np.argmin(np.sum((self.density.z - row) ** 2, axis=1)))
-            for h, lam in (sites, (self.h[near], self.lam[near])):
+            pairs = zip(known, bounds, strict=True)
+            h, lam, ratio, log_root = (np.clip(weights @ values, *ends) for values, ends in pairs)
+            root = np.exp(log_root)
+            h[rows], lam[rows] = ratio * root, root**2
+            k = int(np.argmin(np.sum((self.density.z - row) ** 2, axis=1)))
+            for sites in ((h, lam), (self.h[k], self.lam[k])):
                 try:
-                    yield self.given(x, h, lam)
+                    yield self.given(x, *sites)
                     break
                 except NotPositiveDefiniteError:
                     continue
@@ -188,13 +200,14 @@ class NestedPosterior:
     def corrections(self, rows: Index) -> Array:
         """Return what skewness adds to the evidence of expectation propagation at some points.
 
-        Zero where a cavity is not proper.
+        Zero where a cavity is not proper, or so much wider than its site that moments are not
+        finite.
         """
         found = np.zeros(len(rows))
         for i, k in enumerate(rows):
-            with suppress(NotPositiveDefiniteError, FloatingPointError):
+            with suppress(NotPositiveDefiniteError, FloatingPointError), np.errstate(all="ignore"):
                 found[i] = self._correction(self.given(self.x[k], self.h[k], self.lam[k]))
-        return found
+        return np.where(np.isfinite(found), found, 0.0)
 
     def _correction(self, given: Given) -> float:
         gamma = np.zeros(self.model.n_rows)

@@ -81,6 +81,7 @@ from pymc_augconj.quadrature.expectation import (
     expectation_of_sum,
     gaussian_cubature,
     is_sum,
+    nonzero_variances,
     quasi_monte_carlo_by_values,
 )
 from pymc_augconj.typing import Array, Index, Mask
@@ -307,8 +308,6 @@ class CoordinateAscent:
         return value, *site.likelihood.expected_sites(y, mean, cov, params)
 
 
-# Keeps closed forms finite; the derivative by a variance of zero does not matter.
-_SMALLEST_VAR = 1e-12
 # The most predictors for which a few digits are not cheaper than the grid: three take 10^4 nodes.
 _CHEAP_PREDICTORS = 2
 # Relative accuracy of a few digits, and the most nodes of a halving for them.
@@ -355,7 +354,7 @@ def expectations(
     """
     P = len(mean)
     if cov.ndim == mean.ndim:
-        var = np.maximum(cov, _SMALLEST_VAR)
+        var = nonzero_variances(mean, cov)
         found = terms.expected_log_density_apart(y, mean, var, params)
         if found is not None:
             return found
@@ -363,7 +362,8 @@ def expectations(
         value, d_mean, d_cov = expectations(terms, y, mean, whole, params, rough=rough)
         return value, d_mean, np.einsum("ppn->pn", d_cov)
     cov = cov.copy()
-    cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
+    diagonal = np.arange(P)
+    cov[diagonal, diagonal] = nonzero_variances(mean, cov[diagonal, diagonal])
     closed = terms.expected_log_density(y, mean, cov, params)
     if closed is not None:
         return closed

@@ -373,7 +373,11 @@ def _between(mu: Variable, sigma: Variable, lower: Any, upper: Any) -> tuple[Any
 
     Sites of x relative to them are as good for any μ and σ.
     """
-    low, high = ((bound - mu) / sigma for bound in (lower, upper))
+    # Where a bound is infinite, derivatives of the quotient are not finite.
+    low, high = (
+        pt.switch(pt.isinf(bound), end, (pt.switch(pt.isinf(bound), 0.0, bound) - mu) / sigma)
+        for bound, end in ((lower, -1e9), (upper, 1e9))
+    )
     # In the left tail, where Φ has all digits.
     first, last = pt.switch(low > 0.0, -high, low), pt.switch(low > 0.0, -low, high)
     log_mass = logdiffexp(_log_normal_cdf(last), _log_normal_cdf(first))
