@@ -176,7 +176,7 @@ def hold(p: Problem, w: Work) -> None:
 
 @inner
 def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) -> bool:
-    """Write the last predictors of each row of x; return whether all are finite.
+    """Write the last predictors of each row of x; return whether those of a single one are finite.
 
     There are as many as there is room for; those of held sites are the last ones. Entries of the
     design are written into ``all_coefs``.
@@ -189,13 +189,15 @@ def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) ->
         coefs = all_coefs[q]
         for k in range(n_rows if design.shared[q, 1] == 0 else 0):
             coefs[k] = numbers[k] * r[np.uint64(multiples[k])]
-    offsets = design.offsets[first:]
-    for j in range(x.shape[0]):
+    offsets, base = design.offsets[first:], etas[0]
+    for k in range(n_rows):
+        base[k] = r[np.uint64(offsets[k])]
+    for j in range(x.shape[0] - 1, -1, -1):
         eta, u = etas[j], w.u
         for i in range(u.size):
             u[i] = w.s[i] * x[j, i]
-        for k in range(n_rows):
-            eta[k] = r[np.uint64(offsets[k])]
+        for k in range(n_rows if j > 0 else 0):
+            eta[k] = base[k]
         for q in range(n_slots):
             columns, factor, coefs = design.columns[q, first:], 1.0, all_coefs[q]
             if design.shared[q, 1]:
@@ -207,8 +209,8 @@ def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) ->
             else:
                 for k in range(n_rows):
                     eta[k] += factor * coefs[k] * u[np.uint64(columns[k])]
-        for k in range(n_rows):
-            finite &= abs(eta[k]) < math.inf
+    for k in range(n_rows if x.shape[0] == 1 else 0):
+        finite &= abs(base[k]) < math.inf
     return finite == 1
 
 
