@@ -35,7 +35,7 @@ def data():
 @pytest.mark.parametrize(
     ("response", "family", "expected"),
     [
-        ("yes", "bernoulli", "Pólya–Gamma"),
+        ("yes", "bernoulli", "held sites"),
         ("y", "t", "gamma"),
         ("count", "negativebinomial", "held sites"),
         ("count", "poisson", "held sites"),

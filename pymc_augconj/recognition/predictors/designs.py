@@ -29,6 +29,7 @@ from .maps import (
     ScaledSelection,
     SumOfParts,
     Terms,
+    is_selected,
 )
 
 #: A dense design of more entries than this (2.4 GB) is refused.
@@ -191,21 +192,25 @@ class BlockMap:
 
         Entries of columns that no row takes may have underflowed at the examined θ alone.
         """
-        product = self._product
-        unused = np.unique(found.index).size < product.size
+        product, index = self._product, found.index
+        unused = np.unique(index).size < product.size
         if not product.names or (found.is_one_multiple and not unused):
             return True
         if self._dependence == "kinked" and not found.is_one_multiple:
             return False
-        keys = np.stack([found.index, *found.coefs], axis=1)
-        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        first = group = np.zeros(index.size, dtype=np.intp)
+        if not found.is_one_multiple:
+            keys = np.stack([index, *found.coefs], axis=1)
+            _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        probe = random_vector(product.size)
         for point in self._wide_points:
             coef = product.once(point, np.ones(product.size))
-            if np.isfinite(coef).all():
-                if not np.array_equal(coef, coef[first][group.ravel()]):
-                    return False
-                if unused and find_selection(product, [*self._points, point]) is None:
-                    return False
+            if not np.isfinite(coef).all():
+                continue
+            if not np.array_equal(coef, coef[first][group.ravel()]):
+                return False
+            if unused and not is_selected(product.once(point, probe), coef, probe[index]):
+                return False
         return True
 
     def _refuse_too_large(self) -> None:

@@ -114,6 +114,13 @@ class SumOfParts:
         return list(zip(coefs, self._parts, strict=True))
 
 
+def is_selected(found: np.ndarray, coef: np.ndarray, entry: np.ndarray) -> bool:
+    """Return whether products with a vector are multiples of one entry of it each."""
+    # Subnormal numbers have few digits.
+    rounding = _SAME_ENTRY * np.abs(coef) + np.finfo(float).tiny
+    return bool(np.all(np.abs(found - coef * entry) <= rounding))
+
+
 class ScaledSelection:
     """A(θ) with one entry in each row, in the same columns at every θ."""
 
@@ -128,10 +135,7 @@ class ScaledSelection:
         if self._product.size == 1:  # two products may differ by rounding alone
             return RowSelection(self._index, coef, 1)
         found = self._product(point, self._probe)
-        difference = np.abs(found - coef * self._probe[self._index])
-        # Subnormal numbers have few digits.
-        rounding = _SAME_ENTRY * np.abs(coef) + np.finfo(float).tiny
-        if np.isfinite(coef).all() and np.any(~(difference <= rounding)):
+        if np.isfinite(coef).all() and not is_selected(found, coef, self._probe[self._index]):
             raise RecognitionError(
                 f"latent variable {self._name!r}: expected every predictor to depend on the same "
                 "entry of it at all hyperparameters, found a different entry than where the model "

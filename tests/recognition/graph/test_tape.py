@@ -149,22 +149,22 @@ def test_every_operation_of_rows(opcode):
         for k in range(x.size):
             run_tape(code, registers[:, k])
         digits = 4e-15 if NAMES[opcode] in ("GammaLn", "BetaLn") else 0.0
-        relative = 2e-15 if NAMES[opcode] in ("Erfc", "Erfcx") else 4.5e-16
+        relative = 2e-15 if NAMES[opcode] == "Erfc" else 4.5e-16
         bound = relative * np.abs(registers[0]) + digits * (1.0 + np.abs(registers[0])) + 5e-324
         same = np.abs(file[0] - registers[0]) <= bound
     assert (same | (file[0] == registers[0]) | (np.isnan(file[0]) & np.isnan(registers[0]))).all()
 
 
-_POSITIVE = np.exp(np.random.default_rng(1).uniform(-40.0, 40.0, 500))
+_POSITIVE = np.exp(np.random.default_rng(1).uniform(-40.0, 40.0, 200))
 _EITHER_SIGN = np.concatenate([_POSITIVE[_POSITIVE < 700.0], -_POSITIVE[_POSITIVE < 700.0]])
 ELEMENTARY = {
-    "exp": (mpmath.exp, np.random.default_rng(1).uniform(-700.0, 700.0, 500), 1.5),
+    "exp": (mpmath.exp, np.random.default_rng(1).uniform(-700.0, 700.0, 200), 1.5),
     "log": (mpmath.log, _POSITIVE, 1.5),
     "log1p": (lambda x: mpmath.log(1 + x), _POSITIVE, 1.5),
     "gammaln": (mpmath.loggamma, _POSITIVE, None),
-    "softplus": (lambda x: mpmath.log(1 + mpmath.exp(x)), _EITHER_SIGN, 3.0),
-    "expm1": (lambda x: mpmath.exp(x) - 1, _EITHER_SIGN, 3.0),
-    "log1mexp": (lambda x: mpmath.log(1 - mpmath.exp(x)), -_POSITIVE[_POSITIVE < 700.0], 3.0),
+    "softplus": (lambda x: mpmath.log1p(mpmath.exp(x)), _EITHER_SIGN, 3.0),
+    "expm1": (mpmath.expm1, _EITHER_SIGN, 3.0),
+    "log1mexp": (lambda x: mpmath.log1p(-mpmath.exp(x)), -_POSITIVE[_POSITIVE < 700.0], 3.0),
     "tanh": (mpmath.tanh, _EITHER_SIGN, 3.0),
     "erf": (mpmath.erf, _EITHER_SIGN, 3.0),
     "erfc": (mpmath.erfc, _EITHER_SIGN[_EITHER_SIGN < 26.0], 8.0),
@@ -176,7 +176,7 @@ ELEMENTARY = {
 def test_elementary_functions_beside_many_digits(name):
     exact, x, units = ELEMENTARY[name]
     function = getattr(elementary, name)
-    with mpmath.workdps(400):
+    with mpmath.workdps(50):
         true = [exact(mpmath.mpf(value)) for value in x.tolist()]
         error = [float(abs(function(v) - t)) for v, t in zip(x.tolist(), true, strict=True)]
     true = np.abs(np.array(true, dtype=float))

@@ -178,8 +178,8 @@ def hold(p: Problem, w: Work) -> None:
 def predict(design: Design, w: Work, all_coefs: Array, x: Array, etas: Array) -> bool:
     """Write the last predictors of each row of x; return whether those of a single one are finite.
 
-    There are as many as there is room for; those of held sites are the last ones. Entries of the
-    design are written into ``all_coefs``.
+    There are as many as there is room for; those of held sites are the last ones. ``all_coefs`` is
+    overwritten.
     """
     r, n_slots, finite = w.registers, all_coefs.shape[0], 1
     n_rows = etas.shape[1]
