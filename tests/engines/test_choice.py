@@ -139,3 +139,11 @@ def test_large_crossed_effects_keep_their_auxiliary_variables():
             trials(eta)
         found = pac.recognize(model)
         assert choose_held(found.model, found.start) == held
+
+
+def test_a_factor_that_is_zero_at_the_start():
+    """All rows are equal there, and nowhere else."""
+    with pm.Model() as model:
+        b, k = pm.Normal("b", 0, pm.HalfNormal("s", 1)), pm.StudentT("k", nu=5, mu=0, sigma=0.4)
+        classes(0.0)(k * (X[:, 0] * b))
+    assert pac.AugmentedGibbs(model=model).held == ("y",)

@@ -102,7 +102,7 @@ def choose_held(
         and (learned <= _MANY_LEARNED and model.n_rows <= _MANY_ROWS)
         and (learned or model.latent_size <= _MANY_LATENTS)
         and _FEWER * pool(model, points).n_rows >= model.n_rows
-        and (is_small or not _are_good_auxiliaries(model, point))
+        and (is_small or not _are_good_auxiliaries(model, points))
     ):
         every = tuple(site.name for site in model.sites)
     if every == held or choose_factors(model, every, point, LatentPriors(model, points).groups):
@@ -126,11 +126,12 @@ def _knows_too_much(model: LatentGaussianModel, site: Site, points: Sequence[Poi
     return ratio > _TOO_PRECISE and ratio * pool(model, points).n_rows > model.n_rows
 
 
-def _are_good_auxiliaries(model: LatentGaussianModel, point: Point) -> bool:
+def _are_good_auxiliaries(model: LatentGaussianModel, points: Sequence[Point]) -> bool:
     """Return whether ω of single trials is better than held sites.
 
     In a Gaussian approximation ω hardly knows more than the observations, and sites fit badly.
     """
+    point = points[0]
     found = [s.likelihood.as_logistic(s.y(point), s.params(point)) for s in model.sites]
     single = all(each is not None and np.max(each[1]) <= 1.0 for each in found)
     if not (found and single and model.is_independent):
@@ -139,7 +140,7 @@ def _are_good_auxiliaries(model: LatentGaussianModel, point: Point) -> bool:
     if sum(map(np.count_nonzero, maps)) > _FEW_ENTRIES * min(model.n_rows, _SOME_ROWS):
         return False
     y = np.concatenate([each[0] for each in found if each is not None])
-    priors = LatentPriors(model, [point])
+    priors = LatentPriors(model, points)
     prior, solver = priors.at(point).factorized(), solver_of_step(model.blocks, priors.groups)
     etas = model.offset(point)[None]
     for _ in range(_STEPS):
