@@ -189,7 +189,7 @@ class NegativeBinomial(PowersOfSigmoid):
     def log_arrangements(self, y: Array, params: Params) -> Array:
         # log Γ(y + α)/(Γ(α) y!) through the beta function, which does not cancel at large α.
         alpha = params["alpha"]
-        # Not registers of a tape.
+        # Registers of a tape have no largest count.
         are_numbers = isinstance(y, np.ndarray) and isinstance(alpha, np.ndarray | float)
         is_common = are_numbers and np.size(alpha) == 1 and y.size > _MANY
         if is_common and (largest := y.max()) < y.size / 4:

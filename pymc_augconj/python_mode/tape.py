@@ -214,7 +214,7 @@ class TapeBuilder:
         return np.array(found, dtype=np.intp).reshape(shape)
 
     def _instruction(self, *code: int) -> int:
-        # A sum with zero or a product with one would take a loop over rows.
+        # Sums with zero and products with one would each take a loop over rows.
         neutral = self._constants.get(_NEUTRAL.get(code[0], "")) if self._of_rows else None
         if neutral in code[1:3]:
             return sum(code[1:3]) - neutral

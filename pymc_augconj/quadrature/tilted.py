@@ -162,7 +162,7 @@ class Panels:
         Nodes of weight zero do not count: a log density may be infinite there.
         """
         site, f, weights = self._nodes
-        values = np.where(weights > 0.0, func(f, site), 0.0)
+        values = np.where(weights != 0.0, func(f, site), 0.0)
         terms = np.einsum("ij,ij->j", weights, values)
         return np.bincount(site, terms, minlength=self._size)
 

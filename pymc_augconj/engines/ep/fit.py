@@ -57,7 +57,8 @@ class _EPBound(Bound):
 class _FixedTilted:
     """A site's part of the evidence as a function of its parameters: E_tilted[log p].
 
-    Its derivative is that of log Ẑ (:mod:`.objective`); nodes and weights stay where they are.
+    Its derivative is that of log Ẑ (:mod:`.objective`); nodes and weights stay where they are, or
+    log Ẑ itself stands for it where it has a closed form.
     """
 
     def __init__(self, bound: _EPBound, evaluation: EPEvaluation) -> None:
@@ -72,11 +73,9 @@ class _FixedTilted:
 
     def value(self, site: Site, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # The bounds of a prior may move with θ, and panels do not: there log Ẑ is differentiated.
-        mean, var = self._evaluation.cavity_mean, self._evaluation.cavity_var
-        power = self._bound.objective.power
-        closed = site.likelihood.tilted_moments(
-            y, mean[site.rows], var[site.rows], params, power=power, delta=False
-        )
+        evaluation, power = self._evaluation, self._bound.objective.power
+        cavity = evaluation.cavity_mean[site.rows], evaluation.cavity_var[site.rows]
+        closed = site.likelihood.tilted_moments(y, *cavity, params, power=power, delta=False)
         if closed is not None:
             return closed.log_Z / power
         return self._panels[site.name].expect(LikelihoodDensity(site.likelihood, y, params))

@@ -15,7 +15,7 @@ most 1.5 times the likelihood's precision, the fit decides. It was 0.8 to 2.8, 1
 18 models with group effects, slopes, crossed effects or up to seven columns where the log ratio of
 likelihood to sites has a standard deviation of at most 0.4; and 0.6 to 1.9 in eight others, with
 many latents of ten or twenty trials each; and 0.4 to 0.8 where nothing but more than 50 latents is
-learned. The last two have ω. It was 9 to 95 where classes are separated (2.2 to 3.5 times the
+learned. Both of these have ω. It was 9 to 95 where classes are separated (2.2 to 3.5 times the
 precision), and 0.9 to 1.3 for rates of 5 and 12 %.
 
 Whatever is learned, sites are held if ω has more than ten times the likelihood's precision at the

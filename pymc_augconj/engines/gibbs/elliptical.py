@@ -105,7 +105,7 @@ def ellipse_slices(
     return update
 
 
-#: That of r as a function of (cos φ, sin φ).
+#: Moves along an ellipse, given r as a function of (cos φ, sin φ).
 elliptical_slice = ellipse_slices(lambda residual, cos, sin: residual(cos, sin))
 
 

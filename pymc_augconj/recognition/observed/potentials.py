@@ -376,7 +376,7 @@ def _between(mu: Variable, sigma: Variable, lower: Any, upper: Any) -> tuple[Any
     # Where a bound is infinite, derivatives of the quotient are not finite.
     low, high = (
         pt.switch(pt.isinf(bound), end, (pt.switch(pt.isinf(bound), 0.0, bound) - mu) / sigma)
-        for bound, end in ((lower, -1e9), (upper, 1e9))
+        for bound, end in ((lower, -1e30), (upper, 1e30))
     )
     # In the left tail, where Φ has all digits.
     first, last = pt.switch(low > 0.0, -high, low), pt.switch(low > 0.0, -low, high)

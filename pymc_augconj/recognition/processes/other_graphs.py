@@ -227,7 +227,7 @@ def with_all_data(model: Model) -> Model:
         scaled = isinstance(var.owner and var.owner.op, MinibatchRandomVariable)
         return _replace(var.owner.inputs[0] if scaled else var, replaced)
 
-    return rewritten(model, change, {}, observed)
+    return rewritten(model, change, observed=observed)
 
 
 def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:

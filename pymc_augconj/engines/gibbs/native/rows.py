@@ -242,7 +242,6 @@ def _exact(
             # 2 |Λ_pq y_p y_q| ≤ Λ_pp y_p² + Λ_qq y_q²; of one entry nothing cancels.
             bounds.append((by, 0.5 * len(y) * known * y[p] ** 2))
     known, by = tape.split(np.broadcast_to(_index(tape, log_peak), y[0].shape))
-    # What depends on y comes first.
     base += [(by, known), (tape.constants(1.0), rest)]
     return terms
 
