@@ -29,7 +29,6 @@ from .elementary import (
 )
 from .tape import FACTORIZE, RUN
 
-_LOG_HALF = math.log(0.5)
 # From here on terms of the expansion of I₀ at infinity fall below the other number.
 _I0_FAR, _I0_SMALL = 30.0, 1e-17
 _WITHOUT_COUNTS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
@@ -65,7 +64,7 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
     if op == 7:
         return math.log1p(x)
     if op == 8:
-        return math.expm1(x)
+        return expm1(x)
     if op == 9:
         return math.sqrt(x)
     if op == 10:
@@ -95,11 +94,11 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
     if op == 22:
         return math.lgamma(x)
     if op == 23:
-        return math.erf(x)
+        return erf(x)
     if op == 24:
-        return math.erfc(x)
+        return erfc(x)
     if op == 25:
-        return math.tanh(x)
+        return tanh(x)
     if op == 26:
         return math.sin(x)
     if op == 27:
@@ -107,9 +106,9 @@ def _operation(op: int, x: float, y: float, z: float) -> float:
     if op == 28:
         return 1.0 / (1.0 + math.exp(-x))
     if op == 29:
-        return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+        return softplus(x)
     if op == 30:
-        return math.log1p(-math.exp(x)) if x < _LOG_HALF else math.log(-math.expm1(x))
+        return log1mexp(x)
     if op == 31:
         return 1.0 if math.isnan(x) else 0.0
     if op == 32:

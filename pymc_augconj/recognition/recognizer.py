@@ -117,7 +117,8 @@ def _read(
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
     inputs = Inputs(structure.latents, matched)
     inputs.check()
-    maps = predictors.maps(points)
+    drawn = space.prior_points(points[0])
+    maps = predictors.maps(points, drawn)
     densities = log_densities(matched, structure.latents, space)
     terms = prior_terms(structure, space)
     sites = _sites(matched, space, points[0], inputs)
@@ -125,7 +126,7 @@ def _read(
         predictors.offset.names, *(b.mean.names for b in blocks if b.mean is not None)
     )
     columns_of = partial(find_columns, blocks, maps, others)
-    vectors = _read_vectors(space, points, list(terms.values()), columns_of)
+    vectors = _read_vectors(space, [*points, *drawn], list(terms.values()), columns_of)
     prior = log_prior(list(terms.values()), structure, space, densities)
     reading = LatentGaussianModel(
         blocks=blocks,
@@ -158,7 +159,7 @@ def _read(
         if not observed.is_prior
         and (whole := whole_potential(observed, structure.latents, space)) is not None
     }
-    check_reading(reading, theirs, wholes, [*points, *space.prior_points(points[0])])
+    check_reading(reading, theirs, wholes, [*points, *drawn])
     names = [observed.variable.name for observed in matched]
     warn_of_faults(model, terms | dict(zip(names, densities, strict=True)), points[0])
     return Recognition(
@@ -196,12 +197,11 @@ def _read_vectors(
             PointFunction([t for t in every if depends_on(t, value)], inputs, space.mode)
             for every in (terms, prior_terms)
         )
-        wide = [*points, *space.prior_points(points[0])]
-        separate = separate_entries(value.name, own, priors, wide)
-        columns = columns_of(value, priors, wide)
+        separate = separate_entries(value.name, own, priors, points)
+        columns = columns_of(value, priors, points)
         found[value.name] = separate, columns
         known = separate is not None or columns is not None
-        ridges = entry_ridges(value, terms, space, wide) if known else ()
+        ridges = entry_ridges(value, terms, space, points) if known else ()
         if separate is not None:
             separate.ridges = ridges
         if columns is not None:

@@ -192,14 +192,14 @@ class BlockMap:
 
         Entries of columns that no row takes may have underflowed at the examined θ alone.
         """
-        product, index = self._product, found.index
+        product, index, is_one_multiple = self._product, found.index, found.is_one_multiple
         unused = np.unique(index).size < product.size
-        if not product.names or (found.is_one_multiple and not unused):
+        if not product.names or (is_one_multiple and not unused):
             return True
-        if self._dependence == "kinked" and not found.is_one_multiple:
+        if self._dependence == "kinked" and not is_one_multiple:
             return False
         first = group = np.zeros(index.size, dtype=np.intp)
-        if not found.is_one_multiple:
+        if not is_one_multiple:
             keys = np.stack([index, *found.coefs], axis=1)
             _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         probe = random_vector(product.size)

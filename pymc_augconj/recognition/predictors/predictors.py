@@ -73,11 +73,13 @@ class Predictors:
         """η at u = 0, as a function of the point."""
         return self._space.function(self._simplified.offset)
 
-    def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
-        """Return A of every block, with the structure at ``points``."""
+    def maps(self, points: Sequence[Point], drawn: Sequence[Point]) -> tuple[BlockMap, ...]:
+        """Return A of every block, with the structure at ``points``.
+
+        It is compared at points far from these, and at points that are ``drawn`` from the prior.
+        """
         # PyMC's initial point last: hyperparameters that are zero there hide coefficients.
-        start, space = points[0], self._space
-        wide = [*space.wide_points(start), *space.prior_points(start)]
+        wide = [*self._space.wide_points(points[0]), *drawn]
         points = [*points[1:], points[0]]
         return tuple(
             self._map(latent, graphs, points, wide)

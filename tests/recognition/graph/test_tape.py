@@ -138,7 +138,7 @@ _BOUNDS = [709.7, 709.8, -708.5, -744.9, -745.2, -800.0, 800.0, 10.0, 9.999]
 
 @pytest.mark.parametrize("opcode", range(len(NAMES)))
 def test_every_operation_of_rows(opcode):
-    """Rows have the numbers that a tape has, up to two units in the last place of most."""
+    """Rows have the numbers that a tape has, up to two units in the last place."""
     rng = np.random.default_rng(opcode)
     x = np.concatenate([_ODD, _BOUNDS, rng.normal(size=200) * np.exp(rng.uniform(-30, 6, 200))])
     file = np.stack([np.zeros(x.size), x, rng.permutation(x), rng.permutation(x)])
@@ -149,16 +149,15 @@ def test_every_operation_of_rows(opcode):
         for k in range(x.size):
             run_tape(code, registers[:, k])
         digits = 4e-15 if NAMES[opcode] in ("GammaLn", "BetaLn") else 0.0
-        relative = 2e-15 if NAMES[opcode] == "Erfc" else 4.5e-16
-        bound = relative * np.abs(registers[0]) + digits * (1.0 + np.abs(registers[0])) + 5e-324
+        bound = 4.5e-16 * np.abs(registers[0]) + digits * (1.0 + np.abs(registers[0])) + 5e-324
         same = np.abs(file[0] - registers[0]) <= bound
     assert (same | (file[0] == registers[0]) | (np.isnan(file[0]) & np.isnan(registers[0]))).all()
 
 
-_POSITIVE = np.exp(np.random.default_rng(1).uniform(-40.0, 40.0, 200))
+_POSITIVE = np.exp(np.random.default_rng(1).uniform(-40.0, 40.0, 500))
 _EITHER_SIGN = np.concatenate([_POSITIVE[_POSITIVE < 700.0], -_POSITIVE[_POSITIVE < 700.0]])
 ELEMENTARY = {
-    "exp": (mpmath.exp, np.random.default_rng(1).uniform(-700.0, 700.0, 200), 1.5),
+    "exp": (mpmath.exp, np.random.default_rng(1).uniform(-700.0, 700.0, 500), 1.5),
     "log": (mpmath.log, _POSITIVE, 1.5),
     "log1p": (lambda x: mpmath.log(1 + x), _POSITIVE, 1.5),
     "gammaln": (mpmath.loggamma, _POSITIVE, None),

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_augconj.latents.dense import FLAT_STD
 from pymc_augconj.linalg.dense import EPS, LARGEST_ERROR, SCREEN, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.linalg.sparse_kernels import eliminate, solve
-from pymc_augconj.python_mode.elementary import exp, log, log1p
+from pymc_augconj.python_mode.elementary import exp, log1p, softplus
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
@@ -74,10 +74,7 @@ def log_likelihood(p: Problem, w: Work) -> float:
             total += r[np.uint64(d.log_peak[k])]
         if kind == LOGISTIC:
             for k in range(p.sites[site], p.sites[site + 1]):
-                eta = etas[k]
-                # What rounding takes from 1 + e⁻ᵃ is nothing beside a sum of such terms.
-                log_odds = (eta if eta > 0.0 else 0.0) + log(1.0 + exp(-abs(eta)))
-                total += d.number[k] * eta - r[np.uint64(d.first[k])] * log_odds
+                total += d.number[k] * etas[k] - r[np.uint64(d.first[k])] * softplus(etas[k])
         elif kind == TILTED_LAPLACE:
             for k in range(p.sites[site], p.sites[site + 1]):
                 e = d.number[k] - etas[k]
