@@ -60,14 +60,14 @@ def rewritten(
     with new:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
-            more: dict[str, Any] = {"dims": model.named_vars_to_dims.get(var.name)}
+            dims = {"dims": model.named_vars_to_dims.get(var.name)}
+            more: dict[str, Any] = dims if observed is None else {}
             if var in model.data_vars:
                 if observed is None and var not in model.rvs_to_values.values():
                     new.register_data_var(var, **more)
                 continue
             if (graph := change(var, replaced)) is None:
                 continue
-            more = more if observed is None else {}
             if var in model.deterministics:
                 replaced[var] = pm.Deterministic(var.name, graph, **more)
             elif var in model.potentials:
